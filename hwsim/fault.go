@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hwsim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Fault is one thing that goes wrong. With For it ends by itself, otherwise it
+// lasts until it is healed. A fault that is over in an instant (a killed QEMU,
+// a panic) has nothing to heal.
+type Fault struct {
+	Kind string // one of FaultKinds()
+
+	On        []string // hosts, each of which it strikes
+	Between   []string // hosts that cannot reach each other, and reach all others
+	VM        string   // UUID, or name of the domain
+	Pool      string
+	Link      string // migration, management
+	Unit      string
+	Phase     string // of a migration: prepare, setup, active, switch-over, post-copy, completed-error
+	Load      string // of unit.state
+	Active    string
+	Sub       string
+	Result    string
+	Bandwidth uint64 // bytes a second
+	By        time.Duration
+	For       time.Duration
+}
+
+// A fault's kind and the keys it takes; those in need must be there.
+type faultKind struct {
+	kind    string
+	need    []string
+	may     []string
+	instant bool // over as soon as it happened
+}
+
+// faultKinds is the whole grammar, in the order in which it is printed.
+var faultKinds = []faultKind{
+	{kind: "host.power-off", need: []string{"on"}},
+	{kind: "host.reboot", need: []string{"on"}, instant: true},
+	{kind: "host.hang", need: []string{"on"}},
+	{kind: "libvirtd.crash", need: []string{"on"}},
+	{kind: "libvirtd.hang", need: []string{"on"}},
+	{kind: "libvirtd.stop", need: []string{"on"}},
+	{kind: "qemu.crash", need: []string{"vm"}, may: []string{"on"}, instant: true},
+	{kind: "qemu.hang", need: []string{"vm"}, may: []string{"on"}},
+	{kind: "guest.panic", need: []string{"vm"}, instant: true},
+	{kind: "guest.hang", need: []string{"vm"}},
+	{kind: "guest.power-off", need: []string{"vm"}, instant: true},
+	{kind: "guest.reset", need: []string{"vm"}, instant: true},
+	{kind: "net.cut", need: []string{"link"}, may: []string{"on", "between"}},
+	{kind: "net.slow", need: []string{"link", "on", "bandwidth"}},
+	{kind: "storage.lost", need: []string{"on", "pool"}},
+	{kind: "storage.full", need: []string{"pool"}},
+	{kind: "migration.fail", need: []string{"vm", "phase"}},
+	{kind: "events.lost", need: []string{"on"}},
+	{kind: "events.dup", need: []string{"on"}},
+	{kind: "events.delay", need: []string{"on", "by"}},
+	{kind: "memory.failure", need: []string{"on"}, may: []string{"vm"}, instant: true},
+	{kind: "unit.fail", need: []string{"on", "unit"}},
+	{kind: "unit.state", need: []string{"on", "unit", "active", "sub"}, may: []string{"load", "result"}},
+	{kind: "update.fail", need: []string{"on"}},
+}
+
+// phases are where migration.fail can strike.
+var phases = []string{"prepare", "setup", "active", "switch-over", "post-copy", "completed-error"}
+
+// FaultKinds returns the kinds of faults there are.
+func FaultKinds() []string {
+	kinds := make([]string, len(faultKinds))
+	for i, k := range faultKinds {
+		kinds[i] = k.kind
+	}
+	return kinds
+}
+
+// ParseFault reads a fault as String prints it, e.g.
+//
+//	host.power-off on=node001 for=5m
+//	net.cut link=migration between=node001,node002 for=30s
+func ParseFault(s string) (Fault, error) {
+	words := strings.Fields(s)
+	if len(words) == 0 {
+		return Fault{}, fmt.Errorf("fault %q: empty; write KIND KEY=VALUE..., e.g. host.power-off on=node001 for=5m", s)
+	}
+	f := Fault{Kind: words[0]}
+	seen := map[string]bool{}
+	for _, word := range words[1:] {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			return Fault{}, fmt.Errorf("fault %q: %q is not KEY=VALUE", s, word)
+		}
+		if seen[key] {
+			return Fault{}, fmt.Errorf("fault %q: %s is there twice", s, key)
+		}
+		seen[key] = true
+		if err := f.set(key, value); err != nil {
+			return Fault{}, fmt.Errorf("fault %q: %w", s, err)
+		}
+	}
+	if err := f.Validate(); err != nil {
+		return Fault{}, err
+	}
+	return f, nil
+}
+
+func (f *Fault) set(key, value string) (err error) {
+	switch key {
+	case "on":
+		f.On = strings.Split(value, ",")
+	case "between":
+		f.Between = strings.Split(value, ",")
+	case "vm":
+		f.VM = value
+	case "pool":
+		f.Pool = value
+	case "link":
+		f.Link = value
+	case "unit":
+		f.Unit = value
+	case "phase":
+		f.Phase = value
+	case "load":
+		f.Load = value
+	case "active":
+		f.Active = value
+	case "sub":
+		f.Sub = value
+	case "result":
+		f.Result = value
+	case "bandwidth":
+		f.Bandwidth, err = parseBandwidth(value)
+	case "by":
+		f.By, err = time.ParseDuration(value)
+	case "for":
+		f.For, err = time.ParseDuration(value)
+		if err == nil && f.For <= 0 {
+			err = fmt.Errorf("for=%s: must be longer than nothing; leave it out for a fault that lasts until it is healed", value)
+		}
+	default:
+		err = fmt.Errorf("unknown key %q", key)
+	}
+	return err
+}
+
+// parseBandwidth reads bytes a second: "80Mbit", "10MB", "1GiB" or digits.
+func parseBandwidth(s string) (uint64, error) {
+	number, bits := strings.CutSuffix(strings.TrimSuffix(s, "/s"), "bit")
+	if bits {
+		n, err := humanize.ParseBytes(number + "B")
+		if err != nil {
+			return 0, fmt.Errorf("bandwidth=%s: write e.g. 80Mbit, 10MB or bytes a second", s)
+		}
+		return n / 8, nil
+	}
+	n, err := humanize.ParseBytes(number)
+	if err != nil {
+		return 0, fmt.Errorf("bandwidth=%s: write e.g. 80Mbit, 10MB or bytes a second", s)
+	}
+	return n, nil
+}
+
+// pairs returns the keys that are set, in the order in which they are printed.
+func (f Fault) pairs() [][2]string {
+	var p [][2]string
+	add := func(key, value string) {
+		if value != "" {
+			p = append(p, [2]string{key, value})
+		}
+	}
+	add("vm", f.VM)
+	add("link", f.Link)
+	add("on", strings.Join(f.On, ","))
+	add("between", strings.Join(f.Between, ","))
+	add("pool", f.Pool)
+	add("unit", f.Unit)
+	add("phase", f.Phase)
+	add("load", f.Load)
+	add("active", f.Active)
+	add("sub", f.Sub)
+	add("result", f.Result)
+	if f.Bandwidth != 0 {
+		add("bandwidth", strconv.FormatUint(f.Bandwidth, 10))
+	}
+	if f.By != 0 {
+		add("by", f.By.String())
+	}
+	if f.For != 0 {
+		add("for", f.For.String())
+	}
+	return p
+}
+
+// String prints the fault so that ParseFault reads it.
+func (f Fault) String() string {
+	s := f.Kind
+	for _, p := range f.pairs() {
+		s += " " + p[0] + "=" + p[1]
+	}
+	return s
+}
+
+// Validate says what is wrong with a fault, apart from names no fleet has.
+func (f Fault) Validate() error {
+	i := slices.IndexFunc(faultKinds, func(k faultKind) bool { return k.kind == f.Kind })
+	if i < 0 {
+		return fmt.Errorf("fault %q: unknown kind %q; there are %s", f, f.Kind, strings.Join(FaultKinds(), ", "))
+	}
+	kind := faultKinds[i]
+	has := map[string]bool{}
+	for _, p := range f.pairs() {
+		key := p[0]
+		has[key] = true
+		if !slices.Contains(kind.need, key) && !slices.Contains(kind.may, key) && (key != "for" || kind.instant) {
+			return fmt.Errorf("fault %q: %s takes no %s", f, f.Kind, key)
+		}
+	}
+	for _, key := range kind.need {
+		if !has[key] {
+			return fmt.Errorf("fault %q: %s needs %s=", f, f.Kind, key)
+		}
+	}
+	switch {
+	case f.Phase != "" && !slices.Contains(phases, f.Phase):
+		return fmt.Errorf("fault %q: unknown phase %q; there are %s", f, f.Phase, strings.Join(phases, ", "))
+	case f.Link != "" && !slices.Contains(links, f.Link):
+		return fmt.Errorf("fault %q: unknown link %q; there are %s", f, f.Link, strings.Join(links, ", "))
+	case f.Kind == "net.cut" && has["on"] == has["between"]:
+		return fmt.Errorf("fault %q: net.cut needs on= (these lose the link) or between= (these do not reach each other)", f)
+	case f.Kind == "net.cut" && has["between"] && len(f.Between) < 2:
+		return fmt.Errorf("fault %q: between= needs two hosts or more", f)
+	case f.For < 0 || f.By < 0:
+		return fmt.Errorf("fault %q: durations are not negative", f)
+	}
+	return nil
+}
