@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/wiring"
+	"github.com/adit-hv/adit/operator/eviction"
+)
+
+// indexHost finds the VMs of a host in the cache.
+const indexHost = "maintenance.host"
+
+// watch says what wakes which host.
+func (r *Reconciler) watch(mgr manager.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &kubevirtv1.VirtualMachineInstance{}, indexHost, hostsOf)
+	if err != nil {
+		return fmt.Errorf("index VMs by host: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("maintenance").
+		For(&kvmv1.Hypervisor{}).
+		Watches(&kvmv1.Hypervisor{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(servingChanged)).
+		Watches(&kvmv1.Eviction{}, &handler.EnqueueRequestForObject{}).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(taintsChanged)).
+		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(hostRequests), builder.WithPredicates(hostsChanged)).
+		WithOptions(wiring.Options(mgr, 1)).
+		Complete(r)
+}
+
+func hostsOf(o client.Object) []string {
+	return eviction.HostsOf(o.(*kubevirtv1.VirtualMachineInstance))
+}
+
+func hostRequests(_ context.Context, o client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, host := range hostsOf(o) {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: host}})
+	}
+	return requests
+}
+
+// waiting are the hosts that may begin their maintenance now that another host
+// is back.
+func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
+	var fleet kvmv1.HypervisorList
+	if err := r.Client.List(ctx, &fleet); err != nil {
+		return nil // The cache alone is asked, and does not refuse.
+	}
+	var names []string
+	for i := range fleet.Items {
+		if h := &fleet.Items[i]; asks(h) && !disabled(h) && h.Name != o.GetName() {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	requests := make([]reconcile.Request, len(names))
+	for i, name := range names {
+		requests[i].Name = name
+	}
+	return requests
+}
+
+var servingChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return serves(e.ObjectOld.(*kvmv1.Hypervisor)) != serves(e.ObjectNew.(*kvmv1.Hypervisor))
+	},
+}
+
+var taintsChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !equality.Semantic.DeepEqual(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
+	},
+}
+
+var hostsChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !slices.Equal(hostsOf(e.ObjectOld), hostsOf(e.ObjectNew))
+	},
+}
