@@ -56,7 +56,8 @@ func New(p Params) *Migration {
 	return m
 }
 
-// Start begins at now with so many bytes a second granted.
+// Start begins at now with so many bytes a second granted, to be used once the
+// setup has ended.
 func (m *Migration) Start(now time.Duration, bytesPerSecond float64) {
 	if m.phase != PhaseNew {
 		return
@@ -168,7 +169,7 @@ func (m *Migration) visible() (time.Duration, bool) {
 		return m.stream.at + m.stream.fixed, true
 	}
 	end, ok := m.stream.end()
-	if tick, is := m.tick(); is && (!ok || tick < end) {
+	if tick, is := m.tick(); is && tick < end {
 		return tick, true
 	}
 	return end, ok
@@ -197,7 +198,7 @@ func (m *Migration) cross(at time.Duration) {
 		m.beginMemory(at)
 	case PhaseRounds:
 		left := 0.0
-		if end, ok := m.stream.end(); !ok || at < end {
+		if end, _ := m.stream.end(); at < end { // auto-converge's tick
 			left = m.stream.leftAt(at)
 		}
 		m.endRound(at, left)

@@ -269,6 +269,28 @@ func TestAStalledWire(t *testing.T) {
 	}
 }
 
+func TestAStuckWireThrottlesNobody(t *testing.T) {
+	p := hopeless()
+	p.AutoConverge = true
+	m := precopy.New(p)
+	m.Start(0, wire)
+	m.Advance(8 * time.Second) // in the second round
+	before := m.Progress(8 * time.Second)
+	m.SetBandwidth(8*time.Second, 0)
+	if at, ok := m.Next(); ok {
+		t.Errorf("something happens at %v", at)
+	}
+	m.SetBandwidth(time.Hour, wire)
+	m.Advance(time.Hour)
+	if now := m.Progress(time.Hour); before.Iteration != 2 || now.Iteration != 3 || now.ThrottlePercent > 20 {
+		t.Errorf("round %d, then %d throttled %d %%", before.Iteration, now.Iteration, now.ThrottlePercent)
+	}
+	follow(m, 2*time.Hour)
+	if m.Phase() != precopy.PhaseCompleted {
+		t.Errorf("phase %d", m.Phase())
+	}
+}
+
 func TestLimitsBindRoundsOnly(t *testing.T) {
 	p := precopy.Params{MemoryBytes: 8 * gib, MaxBytesPerSecond: wire / 10}
 	m := precopy.New(p)

@@ -110,15 +110,16 @@ func (m *Migration) judge(at time.Duration, throttle bool) {
 
 // tick says when auto-converge next looks at the bitmap within a round: QEMU's
 // timer syncs when a whole turn of it passed without a sync, and never in the
-// first round.
+// first round. While the wire is stuck it waits for the bitmap's lock, which the
+// sender holds, so the guest is not throttled for a dead network.
 func (m *Migration) tick() (time.Duration, bool) {
 	turn := m.p.Throttle.SyncPeriod
-	if m.phase != PhaseRounds || !m.p.AutoConverge || turn <= 0 || m.iteration < 2 {
+	if m.phase != PhaseRounds || !m.p.AutoConverge || turn <= 0 || m.iteration < 2 || m.stream.stalled {
 		return 0, false
 	}
 	since := m.syncedAt - m.memoryAt
 	turns := (since + turn - 1) / turn
-	return m.memoryAt + (turns+1)*turn, true
+	return max(m.memoryAt+(turns+1)*turn, m.stream.at), true
 }
 
 // stop pauses the source's guest; what the stream holds goes over, then the

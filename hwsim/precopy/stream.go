@@ -11,7 +11,8 @@ import (
 const never = 1e9 // seconds
 
 // stream is one volume on its way, and a fixed time after it. Like the guest it
-// is exact at `at` and a formula afterwards.
+// is exact at `at` and a formula afterwards. Boundaries are rounded up to whole
+// nanoseconds, and at one the state is set, not computed, so no error piles up.
 type stream struct {
 	at    time.Duration
 	bytes float64       // of pages or disk
