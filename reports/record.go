@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reports turns the records of runs into what people and programs
-// read: one self-contained page, JUnit XML, JSON lines and a trace for
-// Perfetto.
-//
-// It reads a Suite of Records and nothing else: no simulator, no Kubernetes,
-// no clock. The same record gives the same bytes.
 package reports
 
 // Suite is what one call of the tool has run.
