@@ -1,12 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compute places VMs on hosts.
+// Package compute places VMs on hosts. It reads VirtualMachineInstances and
+// Hypervisors and keeps both in a ledger, the Fleet, which migration and
+// eviction ask too. It alone writes what ARCHITECTURE.md gives to placement, in
+// one patch. It must never know how a VM is run, nor start or stop one.
+//
+//	ended, or placed                   nothing
+//	deleted, never placed              finalizer removed
+//	asks for what we do not support    Failed, PodScheduled=False Unsupported
+//	placed, refused by its host        placed elsewhere, or Pending
+//	a host fits                        placed: Scheduled, with the next run token
+//	none fits                          Pending, PodScheduled=False Unschedulable
 package compute
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/wiring"
 )
+
+const (
+	// Finalizer keeps a placed VMI until its host has let go of it.
+	Finalizer = kubevirtv1.VirtualMachineInstanceFinalizer
+	// LabelHost and a host's name make the label by which a VMI concerns it.
+	LabelHost = "host.kvm.cloud.sap/"
+	// AnnotationRunToken is the number a VM's start needs.
+	AnnotationRunToken = "kvm.cloud.sap/run-token"
+	// AnnotationRequiredTraits lists, with commas, the traits a VM's host must
+	// have.
+	AnnotationRequiredTraits = "kvm.cloud.sap/required-traits"
+	// AnnotationProject is the project a VM belongs to, if not its namespace;
+	// it opens hosts whose spec.allowedProjects name it.
+	AnnotationProject = "kvm.cloud.sap/project"
+
+	// ReasonHostFull is the reason of Synchronized=False by which a host says
+	// that it has no room for a VM placed on it.
+	ReasonHostFull = "HostFull"
+	// ReasonUnsupported is that of a VM whose spec we cannot honour.
+	ReasonUnsupported = "Unsupported"
+)
+
+// avoidance is how long a VM keeps off a host that refused it for want of room:
+// by then the host's report, once a minute, has said why.
+const avoidance = 2 * time.Minute
+
+// conflictRetry is when a VM is looked at again whose version had moved on. The
+// event that shows how comes sooner, unless it was the last before.
+const conflictRetry = time.Second
+
+// urgentPriority puts a VM that has run before ahead of those that have not.
+const urgentPriority = 10
 
 // Options say how VMs are placed.
 type Options struct {
@@ -20,5 +76,107 @@ type Options struct {
 // Setup adds the controller to a manager and returns the fleet as it sees it.
 // The fleet is filled by the controller's own events.
 func Setup(mgr manager.Manager, o Options) (*Fleet, error) {
-	return NewFleet(), nil
+	if o.Workers == 0 {
+		o.Workers = 4
+	}
+	r := &Reconciler{Client: mgr.GetClient(), Clock: o.Clock, Fleet: NewFleet(o.Clock)}
+	err := builder.ControllerManagedBy(mgr).
+		Named("compute").
+		Watches(&kubevirtv1.VirtualMachineInstance{}, r.vmEvents()).
+		Watches(&kvmv1.Hypervisor{}, r.hostEvents()).
+		WithOptions(wiring.Options(mgr, o.Workers)).
+		Complete(r)
+	return r.Fleet, err
+}
+
+// Reconciler places one VM.
+type Reconciler struct {
+	Client client.Client
+	Clock  clock.PassiveClock
+	Fleet  *Fleet
+}
+
+// Reconcile observes, decides and acts. Asking the fleet for a host belongs to
+// observing, although it reserves: what is then not written is given back.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	r.Fleet.markSynced() // Workers start when all there was has been seen.
+	seen, err := r.observe(ctx, req)
+	if err != nil || seen.vmi == nil {
+		return ctrl.Result{}, err
+	}
+	p := decide(seen)
+	again, err := r.act(ctx, seen, p)
+	result := ctrl.Result{RequeueAfter: again}
+	if token, _ := runToken(seen.vmi); token > 0 {
+		priority := urgentPriority
+		result.Priority = &priority
+	}
+	return result, err
+}
+
+func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation, error) {
+	seen := observation{now: r.Clock.Now()}
+	var vmi kubevirtv1.VirtualMachineInstance
+	if err := r.Client.Get(ctx, req.NamespacedName, &vmi); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Fleet.forgetKey(req.NamespacedName)
+		}
+		return seen, client.IgnoreNotFound(err)
+	}
+	seen.vmi = &vmi
+	seen.behind = r.Fleet.ahead(&vmi)
+	if refusedBy := hostThatRefused(&vmi); refusedBy != "" && !seen.behind {
+		r.Fleet.avoid(vmi.UID, refusedBy, seen.now.Add(avoidance))
+	}
+	if wantsHost(seen) {
+		ask := Request{VM: &vmi}
+		if refusedBy := hostThatRefused(&vmi); refusedBy != "" {
+			ask.Exclude = []string{refusedBy}
+		}
+		seen.host, seen.why = r.Fleet.Place(ask)
+	}
+	return seen, nil
+}
+
+// act writes the plan: one patch, or none.
+func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (again time.Duration, err error) {
+	if p.wait {
+		again = r.Fleet.waits(seen.vmi.UID)
+	}
+	after := p.apply(seen)
+	if after == nil {
+		return again, nil
+	}
+	lock := client.MergeFromWithOptions(seen.vmi, client.MergeFromWithOptimisticLock{})
+	switch err := r.Client.Patch(ctx, after, lock); {
+	case err == nil:
+	case NotWritten(err):
+		if p.host != "" {
+			r.Fleet.Release(seen.vmi.UID, p.host)
+		}
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return conflictRetry, nil
+		}
+		return 0, fmt.Errorf("%s VM %s: %w", p.verb(), klog.KObj(seen.vmi), err)
+	default:
+		return 0, fmt.Errorf("%s VM %s: %w", p.verb(), klog.KObj(seen.vmi), err)
+	}
+	if !p.release {
+		r.Fleet.Observe(after)
+	}
+	if p.host != "" {
+		ctrl.LoggerFrom(ctx).Info("Placed VM", "VirtualMachineInstance", klog.KObj(after), "host", p.host, "runToken", p.token)
+	}
+	return again, nil
+}
+
+// NotWritten says that a write that ended in this error surely changed nothing:
+// the API refused it. After any other error it may have.
+func NotWritten(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && !apierrors.IsTimeout(err)
 }
