@@ -9,7 +9,7 @@ import (
 
 // postCopySteps is how often in a post-copy the guest's speed is looked at anew;
 // in between it is constant, which keeps all sums exact however time is cut.
-const postCopySteps = 32
+const postCopySteps = 64
 
 func (m *Migration) leaveForPostCopy(at time.Duration) {
 	left := m.stream.leftAt(at)

@@ -3,7 +3,6 @@
 package precopy_test
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -306,19 +305,5 @@ func TestLimitsBindRoundsOnly(t *testing.T) {
 	m.SetBandwidth(2*time.Second, 100*wire)
 	if got := m.Progress(2 * time.Second); got.MemoryBytesPerSecond != 1.3e9 {
 		t.Errorf("%d bytes a second through one thread", got.MemoryBytesPerSecond)
-	}
-}
-
-func TestPostCopyIsRefused(t *testing.T) {
-	m := precopy.New(precopy.Params{MemoryBytes: gib, Setup: time.Second})
-	if err := m.StartPostCopy(0); !errors.Is(err, precopy.ErrNotCopying) {
-		t.Errorf("before the start: %v", err)
-	}
-	m.Start(0, wire)
-	if err := m.StartPostCopy(time.Millisecond); !errors.Is(err, precopy.ErrNotCopying) {
-		t.Errorf("in setup: %v", err)
-	}
-	if err := m.StartPostCopy(time.Hour); !errors.Is(err, precopy.ErrTooLate) {
-		t.Errorf("after the end: %v", err)
 	}
 }
