@@ -12,12 +12,22 @@ package node
 
 import (
 	"errors"
+	"hash/fnv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/hardware"
+	"github.com/adit-hv/adit/internal/wiring"
 )
 
 // Options say which host an agent speaks for, and how often. Durations that are
@@ -89,5 +99,72 @@ func Setup(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
+	for _, add := range []func(manager.Manager, Options) error{addHypervisor, addMigration} {
+		if err := add(mgr, o); err != nil {
+			return err
+		}
+	}
 	return mgr.Add(newHeartbeat(mgr.GetClient(), mgr.GetAPIReader(), o))
+}
+
+// ByObject narrows a manager's cache to what the agent of a host reads: its own
+// Hypervisor. Records and leases are read past the cache.
+func ByObject(host string) map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&kvmv1.Hypervisor{}: {Field: fields.OneTermEqualSelector("metadata.name", host)},
+	}
+}
+
+func addHypervisor(mgr manager.Manager, o Options) error {
+	r := &hypervisorReconciler{
+		client: mgr.GetClient(),
+		reader: mgr.GetAPIReader(),
+		o:      o,
+		host:   observer{host: o.Hardware, resync: o.Resync - spread(o.Host, o.Resync/10)},
+		claims: claims{client: mgr.GetClient(), reader: mgr.GetAPIReader(), namespace: o.Namespace, host: o.Host},
+		asked:  map[string]time.Time{},
+		heard:  map[string]bool{},
+	}
+	r.feed = &feed{events: o.Hardware, take: r.take}
+	own := predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == o.Host })
+	// Our own status is no news; the spec and the annotation people remove are.
+	news := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	return builder.ControllerManagedBy(mgr).
+		Named("hypervisor").
+		For(&kvmv1.Hypervisor{}, builder.WithPredicates(own, news)).
+		WatchesRawSource(r.feed.source()).
+		WithOptions(options(mgr)).
+		Complete(r)
+}
+
+func addMigration(mgr manager.Manager, o Options) error {
+	r := &migrationReconciler{
+		client: mgr.GetClient(),
+		reader: mgr.GetAPIReader(),
+		o:      o,
+		jobs:   map[string]*watched{},
+	}
+	r.feed = &feed{events: o.Hardware, take: r.heard}
+	return builder.ControllerManagedBy(mgr).
+		Named("migration").
+		WatchesRawSource(r.feed.source()).
+		WithOptions(options(mgr)).
+		Complete(r)
+}
+
+// options gives each controller one worker, since it works for one host, and
+// no leader: every host's agent works for itself.
+func options(mgr manager.Manager) controller.Options {
+	o := wiring.Options(mgr, 1)
+	o.NeedLeaderElection = ptr.To(false)
+	o.SkipNameValidation = ptr.To(true) // a lab runs many hosts' agents in one program
+	return o
+}
+
+// spread returns a fixed part of d by a host's name, so that a fleet whose
+// agents start together does not go on in step.
+func spread(host string, d time.Duration) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(host))
+	return d / 1000 * time.Duration(h.Sum32()%1000)
 }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/hardware"
+)
+
+// facts is what was learnt of a host. A nil or unknown part could not be read
+// now; what was last reported of it stays.
+type facts struct {
+	identity     hardware.Identity
+	system       *hardware.System
+	capabilities *hardware.Capabilities
+	domains      []hardware.Domain
+	domainsKnown bool
+}
+
+// report writes into status what the facts say and leaves the rest.
+func report(status *kvmv1.HypervisorStatus, f facts, overcommit map[kvmv1.ResourceName]float64) {
+	if f.system != nil {
+		status.OperatingSystem = operatingSystem(*f.system, f.identity)
+	}
+	if f.capabilities != nil {
+		reportCapabilities(status, *f.capabilities)
+	}
+	if f.domainsKnown {
+		status.Instances = instances(f.domains)
+		status.NumInstances = len(status.Instances)
+	}
+	if f.capabilities != nil && f.domainsKnown {
+		reportResources(status, capacityOf(*f.capabilities), f.domains)
+	}
+	// Ratios change without the host: they apply to whatever capacity is known.
+	if status.Capacity != nil {
+		status.EffectiveCapacity = overcommitted(status.Capacity, overcommit)
+	}
+	for i := range status.Cells {
+		status.Cells[i].EffectiveCapacity = overcommitted(status.Cells[i].Capacity, overcommit)
+	}
+}
+
+func reportCapabilities(status *kvmv1.HypervisorStatus, c hardware.Capabilities) {
+	status.LibVirtVersion = versionText(c.LibvirtVersion)
+	status.HypervisorVersion = versionText(c.HypervisorVersion)
+	total := capacityOf(c).total.resources()
+	status.Capabilities = kvmv1.Capabilities{
+		HostCPUArch: cmp.Or(c.CPU.Arch, "unknown"),
+		HostMemory:  total[kvmv1.ResourceMemory],
+		HostCPUs:    total[kvmv1.ResourceCPU],
+	}
+	status.DomainCapabilities = kvmv1.DomainCapabilities{
+		Arch:              cmp.Or(c.Arch, "unknown"),
+		HypervisorType:    cmp.Or(c.HypervisorType, "unknown"),
+		SupportedDevices:  sorted(c.Devices),
+		SupportedCPUModes: sorted(c.CPUModes),
+		SupportedFeatures: sorted(c.Features),
+	}
+}
+
+// reportResources writes capacity and allocation together, since they are read
+// against each other.
+func reportResources(status *kvmv1.HypervisorStatus, c capacity, domains []hardware.Domain) {
+	a := allocate(c.cells, domains)
+	status.Capacity = c.total.resources()
+	status.Allocation = a.total.resources()
+	status.Cells = make([]kvmv1.Cell, len(c.cells))
+	for i, cell := range c.cells {
+		status.Cells[i] = kvmv1.Cell{CellID: cell.ID, Capacity: cellLoad(cell).resources(), Allocation: a.cells[i].resources()}
+	}
+}
+
+// versionText prints a libvirt version number: 9000000 is "9.0.0".
+func versionText(v hardware.Version) string {
+	if v == 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d.%d.%d", v/1_000_000, v/1_000%1_000, v%1_000)
+}
+
+func sorted(list []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+// instances lists the domains, active ones first, in an order that does not
+// depend on libvirt's.
+func instances(domains []hardware.Domain) []kvmv1.Instance {
+	list := make([]kvmv1.Instance, 0, len(domains))
+	for _, d := range domains {
+		list = append(list, kvmv1.Instance{ID: d.UUID, Name: d.Spec.Name, Active: d.Active()})
+	}
+	slices.SortFunc(list, func(a, b kvmv1.Instance) int {
+		if a.Active != b.Active {
+			if a.Active {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return list
+}
+
+func operatingSystem(s hardware.System, i hardware.Identity) kvmv1.OperatingSystem {
+	o := kvmv1.OperatingSystem{
+		Version:             s.OSRelease["GARDENLINUX_VERSION"],
+		VariantID:           s.OSRelease["VARIANT_ID"],
+		PrettyVersion:       s.OSRelease["PRETTY_NAME"],
+		KernelName:          s.KernelName,
+		KernelRelease:       s.KernelRelease,
+		KernelVersion:       s.KernelVersion,
+		KernelCommandLine:   strings.TrimSpace(s.KernelCommandLine),
+		HardwareVendor:      s.HardwareVendor,
+		HardwareModel:       s.HardwareModel,
+		HardwareSerial:      i.Serial,
+		FirmwareVersion:     s.FirmwareVersion,
+		FirmwareVendor:      s.FirmwareVendor,
+		GardenLinuxCommitID: s.OSRelease["GARDENLINUX_COMMIT_ID_LONG"],
+	}
+	if !s.FirmwareDate.IsZero() {
+		o.FirmwareDate = &metav1.Time{Time: s.FirmwareDate.UTC()}
+	}
+	for feature := range strings.SplitSeq(s.OSRelease["GARDENLINUX_FEATURES"], ",") {
+		if feature = strings.TrimSpace(feature); feature != "" {
+			o.GardenLinuxFeatures = append(o.GardenLinuxFeatures, feature)
+		}
+	}
+	return o
+}
+
+// osVersions are the names by which spec.version may mean the running system;
+// the first is the one in the status. IMAGE_VERSION is what systemd-sysupdate
+// counts in, VERSION_ID what most distributions have.
+func osVersions(s hardware.System) []string {
+	var names []string
+	for _, key := range []string{"GARDENLINUX_VERSION", "IMAGE_VERSION", "VERSION_ID"} {
+		if v := s.OSRelease[key]; v != "" && !slices.Contains(names, v) {
+			names = append(names, v)
+		}
+	}
+	return names
+}
