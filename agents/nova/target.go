@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nova
+
+import (
+	"time"
+
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/adit-hv/adit/api/kubevirt"
+	"github.com/adit-hv/adit/hardware"
+)
+
+// target is a VM of another host that is moving here.
+//
+//	runs here, not incoming, not in post-copy   switch: node, labels, completed
+//	stopped here, had run                       switch: the end is told here
+//	not prepared, something left here           undefine it
+//	not prepared                                claim room, give our address; or failed
+//	prepared, stopped VM given up by its source define, switch
+//	otherwise                                   wait
+func target(o observation) plan {
+	st, d := o.vmi.Status.MigrationState, o.domain
+	cold := o.vmi.Status.Phase != kubevirtv1.Running
+	switch {
+	case d != nil && runs(*d):
+		return arrive(o, "runs here")
+	case d != nil && !d.Active() && !d.Incoming && st.TargetNodeAddress == "":
+		p := o.do("prepare: left from before", doUndefine)
+		p.lookAgain = time.Second
+		return p
+	case d != nil && !d.Active() && !d.Incoming && (cold || hadRun(*d)):
+		if cold && st.StartTimestamp == nil {
+			p := o.do("cold: too early", doUndefine)
+			p.lookAgain = poll
+			return p
+		}
+		return arrive(o, "stopped here")
+	case d != nil:
+		return o.wait("incoming", poll)
+	case st.TargetNodeAddress == "" && !st.AbortRequested:
+		return prepare(o)
+	case cold && st.StartTimestamp != nil:
+		return coldTarget(o)
+	}
+	p := o.rest("prepared")
+	p.claimKiB = memoryKiB(o.vmi)
+	p.lookAgain = refusedRetry
+	return p
+}
+
+// runs says that a domain runs here, on its own: not half made, and not yet
+// fed from its source.
+func runs(d hardware.Domain) bool {
+	return d.Active() && !d.Incoming && d.State != hardware.StateCrashed && d.State != hardware.StateShuttingDown &&
+		d.Detail != hardware.DetailPostCopy && d.Detail != hardware.DetailPostCopyFailed && d.Detail != hardware.DetailMigrating
+}
+
+// hadRun says that an inactive domain was switched over before it ended: what
+// comes in half-made leaves nothing behind.
+func hadRun(d hardware.Domain) bool {
+	switch d.Detail {
+	case hardware.DetailShutdown, hardware.DetailDestroyed, hardware.DetailCrashed, hardware.DetailFailed, hardware.DetailPanicked:
+		return d.Persistent
+	}
+	return false
+}
+
+// prepare promises room to the VM and says where it may come.
+func prepare(o observation) plan {
+	vmi := o.vmi.DeepCopy()
+	spec, err := Translate(o.vmi)
+	if err != nil {
+		fail(vmi, "host "+o.host+" cannot take it: "+err.Error())
+		return o.write("prepare: refused", vmi)
+	}
+	vmi.Status.MigrationState.TargetNodeAddress = o.address
+	return plan{
+		why:       "prepare",
+		confirm:   true,
+		steps:     []step{{verb: doClaim}},
+		claimKiB:  spec.MemoryKiB,
+		vmi:       vmi,
+		blame:     blameMigration,
+		memory:    o.memory,
+		lookAgain: refusedRetry,
+		news:      "Ready for VM to come",
+	}
+}
+
+// coldTarget takes over the definition of a VM that does not run.
+func coldTarget(o observation) plan {
+	spec, err := Translate(o.vmi)
+	if err != nil {
+		return o.refuse(ReasonInvalidSpec, err.Error())
+	}
+	p := arrive(o, "cold: takes over")
+	p.confirm, p.blame = true, blameVM
+	p.steps = []step{{verb: doDefine, spec: spec}}
+	return p
+}
+
+// arrive is the switch-over: from this write on the VM is this host's.
+func arrive(o observation, why string) plan {
+	if !o.live {
+		p := o.rest(why + ": ask")
+		p.confirm = true
+		return p
+	}
+	vmi := o.vmi.DeepCopy()
+	st := vmi.Status.MigrationState
+	if vmi.Labels == nil {
+		vmi.Labels = map[string]string{}
+	}
+	if st.SourceNode != "" && st.SourceNode != o.host {
+		delete(vmi.Labels, kubevirt.HostLabel(st.SourceNode))
+	}
+	vmi.Labels[kubevirt.HostLabel(o.host)] = ""
+	vmi.Labels[kubevirt.LabelNodeName] = o.host
+	delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
+	vmi.Status.NodeName = o.host
+	ended := seconds(o.now)
+	st.Completed, st.EndTimestamp = true, &ended
+	st.TargetNodeDomainDetected, st.TargetNodeDomainReadyTimestamp = true, &ended
+
+	if d := o.domain; d != nil && d.Active() && !vmi.IsFinal() {
+		state, detail := d.State, d.Detail
+		if kubevirt.WantedPowerState(vmi) == kubevirt.PowerStopped && vmi.Status.Phase != kubevirtv1.Running {
+			state = "" // it is about to be stopped: the next look says so
+		}
+		if state != "" {
+			describe(vmi, state, detail, o.memory.agent, o.now)
+		}
+	}
+	p := o.write(why+": switch", vmi)
+	p.lookAgain = time.Second // power state, agent
+	p.news = "VM arrived"
+	return p
+}
+
+// dropLabel takes the VM out of this host's sight once a migration to here has
+// failed and nothing of it is left.
+func dropLabel(o observation, p plan) plan {
+	st := o.vmi.Status.MigrationState
+	if _, labelled := o.vmi.Labels[kubevirt.HostLabel(o.host)]; !labelled || st == nil || !st.Failed || st.TargetNode != o.host {
+		return p
+	}
+	p.vmi = o.vmi.DeepCopy()
+	delete(p.vmi.Labels, kubevirt.HostLabel(o.host))
+	p.why = "elsewhere: let go"
+	return p
+}
