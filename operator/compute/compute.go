@@ -124,7 +124,7 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 		return seen, client.IgnoreNotFound(err)
 	}
 	seen.vmi = &vmi
-	seen.behind = r.Fleet.ahead(&vmi)
+	seen.behind = r.Fleet.Ahead(&vmi)
 	if refusedBy := hostThatRefused(&vmi); refusedBy != "" && !seen.behind {
 		r.Fleet.avoid(vmi.UID, refusedBy, seen.now.Add(avoidance))
 	}

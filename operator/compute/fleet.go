@@ -306,9 +306,9 @@ func newer(a, b string) bool {
 	return order > 0
 }
 
-// ahead says whether the ledger has seen a later version of a VMI than this, so
+// Ahead says whether the ledger has seen a later version of a VMI than this, so
 // that a decision on this one would only end in a conflict.
-func (f *Fleet) ahead(vmi *kubevirtv1.VirtualMachineInstance) bool {
+func (f *Fleet) Ahead(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := f.vms[vmi.UID]

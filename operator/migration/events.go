@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// migrationEvents queues the VMI a migration is of.
+func (r *Reconciler) migrationEvents() handler.EventHandler {
+	add := func(object client.Object, q queue) {
+		if m, ok := object.(*kubevirtv1.VirtualMachineInstanceMigration); ok {
+			enqueue(q, types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}, priorityOf(m))
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.sightings.forgetMigration(e.Object.GetUID())
+			add(e.Object, q)
+		},
+	}
+}
+
+// vmEvents keeps the slots, and queues a VMI that moves, has just done so or
+// waits to, and those whose turn has come.
+func (r *Reconciler) vmEvents() handler.EventHandler {
+	wake := func(keys []types.NamespacedName, q queue) {
+		for _, key := range keys {
+			enqueue(q, key, userPriority)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if vmi, ok := e.Object.(*kubevirtv1.VirtualMachineInstance); ok {
+				wake(r.slots.observe(vmi), q)
+				if vmi.Status.MigrationState != nil {
+					enqueue(q, client.ObjectKeyFromObject(vmi), userPriority)
+				}
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			old, _ := e.ObjectOld.(*kubevirtv1.VirtualMachineInstance)
+			vmi, ok := e.ObjectNew.(*kubevirtv1.VirtualMachineInstance)
+			if !ok || old == nil {
+				return
+			}
+			wake(r.slots.observe(vmi), q)
+			if r.slots.waits(vmi.UID) || isLive(vmi) || hasTargetLabels(vmi) ||
+				!equality.Semantic.DeepEqual(old.Status.MigrationState, vmi.Status.MigrationState) {
+				enqueue(q, client.ObjectKeyFromObject(vmi), userPriority)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.sightings.forgetVM(e.Object.GetUID())
+			wake(r.slots.forget(e.Object.GetUID()), q)
+			enqueue(q, client.ObjectKeyFromObject(e.Object), userPriority)
+		},
+	}
+}
+
+func enqueue(q queue, key types.NamespacedName, priority int) {
+	request := reconcile.Request{NamespacedName: key}
+	if byPriority, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		byPriority.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, request)
+		return
+	}
+	q.Add(request)
+}
