@@ -34,13 +34,8 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 		switch {
 		case err == nil:
 		case hardware.ConsequenceOf(err) != hardware.Refused:
-			if p.blame == blameTry {
-				log.V(1).Info("Tried in vain", "verb", s.verb, "err", err)
-				r.host.remember(seen.uuid, p.memory)
-				return retry, nil
-			}
-			if s.verb == doMigrate || s.verb == doShutdown {
-				r.host.remember(seen.uuid, p.memory) // counts its tries
+			if s.verb == doMigrate || s.verb == doShutdown || s.verb == doRecover {
+				r.host.remember(seen.uuid, p.memory) // a try counts, whatever came of it
 			}
 			return 0, err
 		case p.blame == blameTry:

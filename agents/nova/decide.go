@@ -88,9 +88,9 @@ func decide(o observation) plan {
 		p := o.rest("not in the cache")
 		p.confirm = true
 		return p
-	case o.domain != nil && (o.domain.Foreign || o.domain.Spec.Owner == nil):
+	case o.domain != nil && !o.named():
 		return foreign(o)
-	case o.foreignOwner():
+	case o.earlier():
 		return orphan(o)
 	}
 	o.memory.missingAt = time.Time{}
@@ -141,7 +141,7 @@ func (o observation) do(why string, verbs ...verb) plan {
 // silent concludes nothing. Users are told once it has lasted.
 func silent(o observation) plan {
 	since := o.downAt
-	if !o.here() || o.vmi.IsFinal() || since.IsZero() || o.now.Sub(since) < unavailableAfter {
+	if !o.here() || o.vmi.Status.Phase != kubevirtv1.Running || since.IsZero() || o.now.Sub(since) < unavailableAfter {
 		return o.wait("hypervisor silent", retry)
 	}
 	vmi := o.vmi.DeepCopy()

@@ -48,9 +48,6 @@ func deletion(o observation) plan {
 // final is a VM that has ended: its domain goes, its object stays until it is
 // deleted.
 func final(o observation) plan {
-	if !o.here() && !o.involved() {
-		return o.rest("ended elsewhere")
-	}
 	if o.domain != nil && (o.domain.Active() || o.domain.State == hardware.StateCrashed) {
 		if !o.live {
 			p := o.rest("ended: the domain lives")
@@ -81,12 +78,6 @@ func (o observation) letGo(why string, vmi *kubevirtv1.VirtualMachineInstance) p
 	}
 	p.release = true
 	return p
-}
-
-// involved says that the last migration had this host at one of its ends.
-func (o observation) involved() bool {
-	st := o.vmi.Status.MigrationState
-	return st != nil && (st.SourceNode == o.host || st.TargetNode == o.host)
 }
 
 // orphan is a domain of ours whose VM is gone: there is none of that name, or
@@ -125,8 +116,8 @@ func orphan(o observation) plan {
 //	incoming, no migration to here            destroy
 //	inactive, left by a migration             undefine
 //	inactive, placed anew                     undefine
-//	active, of a migration to here            it runs here: switch
 //	active, old copy under an older token     destroy
+//	active, of a migration to here            it runs here: switch
 //	paused, its migration is done for long    destroy
 //	otherwise                                 hold, and say so once
 func elsewhere(o observation) plan {
@@ -156,14 +147,14 @@ func elsewhere(o observation) plan {
 		p := o.do("left behind: undefine", doUndefine)
 		p.release, p.lookAgain, p.news = true, retry, "Removed what the VM left"
 		return p
-	case d.Active() && cameHere && !st.Completed && runs(*d):
-		return arrive(o, "runs here whatever was said")
-	case d.Active() && cameHere && st.Failed && d.State == hardware.StatePaused && d.Detail == hardware.DetailPostCopyFailed:
-		return o.wait("half of a VM: its source speaks", refusedRetry)
 	case d.Active() && older && o.vmi.Status.NodeName != "" && o.vmi.Status.Phase == kubevirtv1.Running && migrating(o.vmi) == nil:
 		p := o.do("old copy: destroy", doDestroy, doUndefine)
 		p.lookAgain, p.news = retry, "Destroyed an old copy of the VM"
 		return p
+	case d.Active() && cameHere && !st.Completed && runs(*d):
+		return arrive(o, "runs here whatever was said")
+	case d.Active() && cameHere && st.Failed && d.State == hardware.StatePaused && d.Detail == hardware.DetailPostCopyFailed:
+		return o.wait("half of a VM: its source speaks", refusedRetry)
 	case wentAway && d.State == hardware.StatePaused && st.EndTimestamp != nil:
 		if left := remnantPatience - o.now.Sub(st.EndTimestamp.Time); left > 0 {
 			return o.wait("moved away: the paused copy goes", min(left, retry))

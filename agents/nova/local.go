@@ -223,7 +223,7 @@ func stop(o observation, why string) plan {
 //	asked to              Scheduled, Ready=False Stopped
 //	moved away            another host speaks
 //	crashed, QEMU gone    Failed at once
-//	otherwise             hold-off; then guest powered off: Succeeded, destroyed: Failed
+//	otherwise             hold-off; then guest powered off: Succeeded, else Failed
 func over(o observation, want kubevirt.PowerState) plan {
 	m := &o.memory
 	if want == kubevirt.PowerStopped || !m.shutdownAt.IsZero() {
@@ -265,8 +265,10 @@ func end(vmi *kubevirtv1.VirtualMachineInstance, d hardware.Domain, now time.Tim
 		ended(vmi, kubevirtv1.Failed, ReasonCrashed, "QEMU ended without a word: see its log on the host", now)
 	case d.Detail == hardware.DetailDestroyed:
 		ended(vmi, kubevirtv1.Failed, ReasonDestroyed, "the domain was switched off, and not by request of this VM", now)
-	default:
+	case d.Detail == hardware.DetailShutdown:
 		ended(vmi, kubevirtv1.Succeeded, ReasonGuestPoweredOff, "the guest powered off", now)
+	default: // as libvirt shows its domains after the host lost power
+		ended(vmi, kubevirtv1.Failed, ReasonCrashed, "the domain is off and the hypervisor does not know why: the host may have lost power", now)
 	}
 }
 

@@ -92,7 +92,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 	if err := r.look(ctx, &seen); err != nil {
 		return seen, err
 	}
-	if seen.vmi == nil || seen.foreignOwner() {
+	if seen.vmi == nil || seen.earlier() {
 		return r.confirm(ctx, seen)
 	}
 	return seen, r.lookDeeper(ctx, &seen)
@@ -104,8 +104,8 @@ func (r *Reconciler) look(ctx context.Context, seen *observation) error {
 	switch {
 	case err == nil:
 		seen.domain = &domain
-		if o := domain.Spec.Owner; o != nil && (o.Namespace != seen.key.Namespace || o.Name != seen.key.Name) {
-			return nil // another VM's: learnt by its own request
+		if !seen.named() {
+			return nil // another's: learnt by the list, or its own request
 		}
 	case hardware.ReasonOf(err) != hardware.ReasonNoDomain:
 		return fmt.Errorf("look at VM %s: %w", seen.key, err)
@@ -179,17 +179,18 @@ func (r *Reconciler) confirm(ctx context.Context, seen observation) (observation
 // here says that the VM is this host's.
 func (o observation) here() bool { return o.vmi != nil && o.vmi.Status.NodeName == o.host }
 
-// ours says that the domain is the VM's. One that carries no metadata of ours,
-// or another object's, is not.
-func (o observation) ours() bool {
+// named says that the domain was made for a VM of this name. One without our
+// metadata was not, and one of another VM, which may ask for the same UUID, is
+// that VM's own.
+func (o observation) named() bool {
 	d := o.domain
-	return d != nil && !d.Foreign && d.Spec.Owner != nil && o.vmi != nil && d.Spec.Owner.UID == string(o.vmi.UID)
+	return d != nil && !d.Foreign && d.Spec.Owner != nil &&
+		d.Spec.Owner.Namespace == o.key.Namespace && d.Spec.Owner.Name == o.key.Name
 }
 
-// foreignOwner says that the domain was made for an earlier VM of that name.
-func (o observation) foreignOwner() bool {
-	d := o.domain
-	return d != nil && !d.Foreign && d.Spec.Owner != nil && (o.vmi == nil || d.Spec.Owner.UID != string(o.vmi.UID))
+// earlier says that the domain was made for an earlier VM of this name.
+func (o observation) earlier() bool {
+	return o.named() && (o.vmi == nil || o.domain.Spec.Owner.UID != string(o.vmi.UID))
 }
 
 // source says that a migration out of here is under way.

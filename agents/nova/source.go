@@ -35,6 +35,7 @@ const (
 //	no domain                        not begun: absent; else its target speaks
 //	domain stopped, moved away       its target speaks
 //	domain stopped otherwise         VM is down everywhere: failed, and its end
+//	phase not written yet            power: say Running first
 //	post-copy broken                 recover by and by, never resume; Failed at the limit
 //	abort asked, VM stopped, deleted not begun: failed; running: abort; post-copy: cannot
 //	target not ready                 wait, obey power state
@@ -57,7 +58,11 @@ func sourceOf(o observation) plan {
 	case d.State == hardware.StatePaused && d.Detail == hardware.DetailPostCopyFailed:
 		return broken(o)
 	}
+	if o.vmi.Status.Phase != kubevirtv1.Running {
+		return power(o, kubevirt.WantedPowerState(o.vmi)) // or its target takes it for stopped
+	}
 	o.memory.brokenAt, o.memory.recoveries, o.memory.nextRecovery = time.Time{}, 0, time.Time{}
+	o.memory.stoppedAt = time.Time{}
 
 	job := o.job
 	if job != nil && job.ID != "" && job.ID != string(st.MigrationUID) {
@@ -210,8 +215,7 @@ func underWay(o observation, job hardware.Job) plan {
 		p.why, p.steps, p.news = "deadline: cancel", []step{{verb: doAbort}}, "Cancelled migration"
 		m.cancelled = why
 	case verdict == toPostCopy:
-		p.why, p.steps, p.news = "deadline: post-copy", []step{{verb: doPostCopy}}, "Switched migration to post-copy"
-		st.Mode = kubevirtv1.MigrationPostCopy
+		p.why, p.steps, p.news = "deadline: post-copy", []step{{verb: doPostCopy}}, "Switching migration to post-copy" // the job will show it
 	case verdict == pauseGuest:
 		// The object first: whoever finds the guest paused must know by whom.
 		p.why, p.news = "deadline: pause", "Pausing guest for its migration"
@@ -269,7 +273,23 @@ func pastDeadline(o observation, job *hardware.Job) bool {
 
 // fellOver is a VM whose QEMU ended at the source: its target's half dies with
 // it, unless it had switched, which is another row.
+//
+// Between the switch-over and the word of the target lies a moment in which a
+// QEMU that dies here means nothing; so the target is given time to speak.
 func fellOver(o observation) plan {
+	m := &o.memory
+	if m.stoppedAt.IsZero() {
+		m.stoppedAt = o.now
+	}
+	switch left := o.holdOff - o.now.Sub(m.stoppedAt); {
+	case left > 0 && o.vmi.Status.MigrationState.StartTimestamp != nil:
+		return o.wait("down here: its target may speak", left)
+	case !o.live:
+		p := o.rest("down here: ask")
+		p.confirm = true
+		return p
+	}
+	m.stoppedAt = time.Time{}
 	vmi := o.vmi.DeepCopy()
 	fail(vmi, "the guest ended at host "+o.host+" while it was moving")
 	if kubevirt.WantedPowerState(vmi) == kubevirt.PowerStopped || !o.memory.shutdownAt.IsZero() {

@@ -38,7 +38,7 @@ func target(o observation) plan {
 		return arrive(o, "stopped here")
 	case d != nil:
 		return o.wait("incoming", poll)
-	case st.TargetNodeAddress == "" && !st.AbortRequested:
+	case st.TargetNodeAddress == "" && !st.AbortRequested && o.vmi.DeletionTimestamp == nil:
 		return prepare(o)
 	case cold && st.StartTimestamp != nil:
 		return coldTarget(o)
