@@ -57,6 +57,14 @@ type standing struct {
 	running bool
 }
 
+// failedBefore does not change when a VM is asked, so that its place does not.
+func (s *standing) failedBefore() bool {
+	if s.entry.State == kvmv1.EvictionInstanceFailed {
+		return s.entry.Attempts > 0
+	}
+	return s.entry.Attempts > 1
+}
+
 // stands says how each VM stands, in the order in which they are asked: those
 // that have not failed before those that have, then by priority; running before
 // stopped, which lose nothing if the host fails; small before large, so that
@@ -77,7 +85,7 @@ func stands(seen observation) []standing {
 	}
 	slices.SortStableFunc(all, func(a, b standing) int {
 		return cmp.Or(
-			-compare(a.entry.Attempts == 0, b.entry.Attempts == 0),
+			compare(a.failedBefore(), b.failedBefore()),
 			-cmp.Compare(priority(a.vmi), priority(b.vmi)),
 			-compare(a.running, b.running),
 			cmp.Compare(a.memory, b.memory),
@@ -189,6 +197,9 @@ func onTheWay(seen observation, s standing, m *kubevirtv1.VirtualMachineInstance
 		s.stuck = since(m, kubevirtv1.MigrationScheduling)
 		if !seen.now.Before(s.stuck.Add(stuckAfter)) {
 			s.entry.Reason, s.entry.Message = ReasonNoHost, cut(noHost(m))
+			if before.Reason == ReasonNoHost {
+				s.entry.Message = before.Message // The counts of hosts in it change all the time.
+			}
 		}
 	}
 	return s
