@@ -33,15 +33,6 @@ import (
 )
 
 const (
-	// Finalizer keeps a placed VMI until its host has let go of it.
-	Finalizer = kubevirtv1.VirtualMachineInstanceFinalizer
-	// LabelHost and a host's name make the label by which a VMI concerns it.
-	LabelHost = "host.kvm.cloud.sap/"
-	// AnnotationRunToken is the number a VM's start needs.
-	AnnotationRunToken = "kvm.cloud.sap/run-token"
-	// AnnotationRequiredTraits lists, with commas, the traits a VM's host must
-	// have.
-	AnnotationRequiredTraits = "kvm.cloud.sap/required-traits"
 	// AnnotationProject is the project a VM belongs to, if not its namespace;
 	// it opens hosts whose spec.allowedProjects name it.
 	AnnotationProject = "kvm.cloud.sap/project"

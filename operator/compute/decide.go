@@ -61,7 +61,7 @@ func isPlaced(vmi *kubevirtv1.VirtualMachineInstance) bool {
 		return true
 	}
 	for label := range vmi.Labels {
-		if strings.HasPrefix(label, LabelHost) {
+		if strings.HasPrefix(label, kubevirt.LabelHostPrefix) {
 			return true
 		}
 	}
@@ -69,7 +69,8 @@ func isPlaced(vmi *kubevirtv1.VirtualMachineInstance) bool {
 }
 
 // hostThatRefused is the host a VM was placed on, has never started on, and that
-// says it has no room.
+// says it has no room. It says so of one placement, by its run token: what an
+// earlier host said stands on the VMI until a later one has better news.
 func hostThatRefused(vmi *kubevirtv1.VirtualMachineInstance) string {
 	if vmi.Status.Phase != kubevirtv1.Scheduled || vmi.DeletionTimestamp != nil || isMoving(vmi) {
 		return ""
@@ -80,7 +81,8 @@ func hostThatRefused(vmi *kubevirtv1.VirtualMachineInstance) string {
 		return ""
 	}
 	c := condition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized)
-	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != ReasonHostFull {
+	mark := fmt.Sprintf("run token %s: ", vmi.Annotations[kubevirt.AnnotationRunToken])
+	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != ReasonHostFull || !strings.HasPrefix(c.Message, mark) {
 		return ""
 	}
 	return vmi.Status.NodeName
@@ -101,7 +103,7 @@ func objections(vmi *kubevirtv1.VirtualMachineInstance) string {
 		return "spec.domain.memory.guest: Required value: say how much memory the VM has"
 	}
 	if _, ok := runToken(vmi); !ok {
-		return fmt.Sprintf("metadata.annotations[%s]: Invalid value: %q: must be a number; it is Adit's own", AnnotationRunToken, vmi.Annotations[AnnotationRunToken])
+		return fmt.Sprintf("metadata.annotations[%s]: Invalid value: %q: must be a number; it is Adit's own", kubevirt.AnnotationRunToken, vmi.Annotations[kubevirt.AnnotationRunToken])
 	}
 	return ""
 }
@@ -118,7 +120,7 @@ func settled(seen observation) (p plan, is bool) {
 	case seen.behind, vmi.IsFinal() && vmi.DeletionTimestamp == nil:
 		return plan{}, true
 	case vmi.DeletionTimestamp != nil:
-		return plan{release: !isPlaced(vmi) && slices.Contains(vmi.Finalizers, Finalizer)}, true
+		return plan{release: !isPlaced(vmi) && slices.Contains(vmi.Finalizers, kubevirt.Finalizer)}, true
 	case hostThatRefused(vmi) != "":
 		return plan{}, false
 	case isPlaced(vmi), vmi.IsRunning():
@@ -182,7 +184,7 @@ func (p plan) apply(seen observation) *kubevirtv1.VirtualMachineInstance {
 	now := metav1.NewTime(seen.now)
 	switch {
 	case p.release:
-		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == Finalizer })
+		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == kubevirt.Finalizer })
 	case p.fail:
 		setPhase(vmi, kubevirtv1.Failed, now)
 		vmi.Status.Reason = p.condition.Reason
@@ -206,34 +208,30 @@ func (p plan) apply(seen observation) *kubevirtv1.VirtualMachineInstance {
 }
 
 func place(vmi *kubevirtv1.VirtualMachineInstance, host string, token int64) {
-	if !slices.Contains(vmi.Finalizers, Finalizer) {
-		vmi.Finalizers = append(vmi.Finalizers, Finalizer)
+	if !slices.Contains(vmi.Finalizers, kubevirt.Finalizer) {
+		vmi.Finalizers = append(vmi.Finalizers, kubevirt.Finalizer)
 	}
 	if vmi.Labels == nil {
 		vmi.Labels = map[string]string{}
 	}
 	vmi.Labels[kubevirt.LabelNodeName] = host
-	vmi.Labels[LabelHost+host] = ""
+	vmi.Labels[kubevirt.HostLabel(host)] = ""
 	if vmi.Annotations == nil {
 		vmi.Annotations = map[string]string{}
 	}
-	vmi.Annotations[AnnotationRunToken] = strconv.FormatInt(token, 10)
+	vmi.Annotations[kubevirt.AnnotationRunToken] = strconv.FormatInt(token, 10)
 	vmi.Status.NodeName = host
 }
 
-// unplace takes a VM off the host that refused it, and with it what that host
-// said of it: nobody else could, and the next host must not be taken to say so.
+// unplace takes a VM off the host that refused it.
 func unplace(vmi *kubevirtv1.VirtualMachineInstance) {
 	for label := range vmi.Labels {
-		if strings.HasPrefix(label, LabelHost) {
+		if strings.HasPrefix(label, kubevirt.LabelHostPrefix) {
 			delete(vmi.Labels, label)
 		}
 	}
 	delete(vmi.Labels, kubevirt.LabelNodeName)
 	vmi.Status.NodeName = ""
-	vmi.Status.Conditions = slices.DeleteFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
-		return c.Type == kubevirtv1.VirtualMachineInstanceSynchronized && c.Reason == ReasonHostFull
-	})
 }
 
 // setPhase notes when a phase began. One that was had before is noted again, so

@@ -92,7 +92,7 @@ func (f *Fleet) wanted(v *vm, vmi *kubevirtv1.VirtualMachineInstance) (want []cl
 // reshape reads anew what a VM needs. It must hold no claim meanwhile.
 func (f *Fleet) reshape(v *vm, vmi *kubevirtv1.VirtualMachineInstance) {
 	old := v.shape
-	v.generation, v.labels, v.wantTraits = vmi.Generation, vmi.Labels, vmi.Annotations[AnnotationRequiredTraits]
+	v.generation, v.labels, v.wantTraits = vmi.Generation, vmi.Labels, vmi.Annotations[kubevirt.AnnotationRequiredTraits]
 	v.shape = f.shapeOf(vmi)
 	f.forgetTerms(&old.affinity) // After the new ones, so that what both hold stays.
 	v.groups = f.groupsFor(v.key.Namespace, v.labels)

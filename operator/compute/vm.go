@@ -73,7 +73,7 @@ func (f *Fleet) shapeOf(vmi *kubevirtv1.VirtualMachineInstance) shape {
 		memory:   memory.Value(),
 		cpus:     kubevirt.VCPUs(vmi),
 		arch:     archOf(vmi.Spec.Architecture),
-		traits:   list(vmi.Annotations[AnnotationRequiredTraits]),
+		traits:   list(vmi.Annotations[kubevirt.AnnotationRequiredTraits]),
 		projects: [2]string{vmi.Namespace, vmi.Annotations[AnnotationProject]},
 		nodes:    nodeRuleOf(vmi.Spec.NodeSelector, vmi.Spec.Affinity),
 	}
@@ -131,7 +131,7 @@ func claimsOf(vmi *kubevirtv1.VirtualMachineInstance) (hosts []string, target st
 		hosts = append(hosts, vmi.Status.NodeName)
 	}
 	for label := range vmi.Labels {
-		if name, ours := strings.CutPrefix(label, LabelHost); ours && name != vmi.Status.NodeName {
+		if name, ours := strings.CutPrefix(label, kubevirt.LabelHostPrefix); ours && name != vmi.Status.NodeName {
 			hosts = append(hosts, name)
 		}
 	}
@@ -145,7 +145,7 @@ func claimsOf(vmi *kubevirtv1.VirtualMachineInstance) (hosts []string, target st
 // runToken is the number of a VM's last placement; ok is false where it is no
 // number.
 func runToken(vmi *kubevirtv1.VirtualMachineInstance) (token int64, ok bool) {
-	said, has := vmi.Annotations[AnnotationRunToken]
+	said, has := vmi.Annotations[kubevirt.AnnotationRunToken]
 	if !has {
 		return 0, true
 	}
@@ -156,7 +156,7 @@ func runToken(vmi *kubevirtv1.VirtualMachineInstance) (token int64, ok bool) {
 // shapeChanged says whether a VMI may need something else than before.
 func (v *vm) shapeChanged(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	return v.generation != vmi.Generation || !maps.Equal(v.labels, vmi.Labels) ||
-		v.wantTraits != vmi.Annotations[AnnotationRequiredTraits]
+		v.wantTraits != vmi.Annotations[kubevirt.AnnotationRequiredTraits]
 }
 
 // before orders VMs that wait: those that have run, then the oldest.

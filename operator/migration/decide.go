@@ -22,9 +22,10 @@ const (
 	// targetCheck is how often a target that has not answered is looked at.
 	targetCheck = 10 * time.Second
 
-	// copyRest is how long a VM rests after a failed migration, so that the old
-	// target drops its copy before there is a new one (kubevirt/kubevirt#5482),
-	// copyMost how long the old target's report may hold it up beyond that.
+	// copyRest is how long a target that is out of service is given to let go of
+	// a VM after a failed migration, copyMost one in service. A target takes its
+	// host label off the VMI when nothing of the VM is left there, and until then
+	// there is no new target (kubevirt/kubevirt#5482).
 	copyRest = 10 * time.Second
 	copyMost = time.Minute
 
@@ -86,17 +87,7 @@ func decideVMI(seen observation, o Options, p *plan) {
 	case m.Completed:
 		return
 	case m.Failed:
-		if !hasTargetLabels(seen.vmi) {
-			return
-		}
-		if seen.targetActive && !seen.sourceActive {
-			// The source says it failed, and the guest is seen at the target only
-			// (bugs.launchpad.net/nova/+bug/1414065): the target must not lose
-			// sight of it. Its agent or the next report tells.
-			p.lookAgain(targetCheck)
-			return
-		}
-		p.vmi, p.reason = clear, m.FailureReason
+		letGo(seen, p)
 		return
 	case seen.vmi.IsFinal():
 		p.withdraw("Migration failed because vmi shutdown during migration.")
@@ -109,13 +100,38 @@ func decideVMI(seen observation, o Options, p *plan) {
 		if !started {
 			p.lookAgain(targetCheck)
 		}
-	case started || m.TargetNodeAddress != "" && seen.canceled():
-		// The source may be at it: it stops the job, and says so.
-		if !m.AbortRequested {
-			p.vmi, p.reason = abort, reason
-		}
-	default:
+	case !started && (m.TargetNodeAddress == "" || seen.now.Sub(seen.handedOffAt()) >= 2*o.PendingTimeout):
 		p.withdraw(reason)
+	case !m.AbortRequested:
+		// The source may be at it: it stops the job, and says so.
+		p.vmi, p.reason = abort, reason
+	case !started:
+		p.lookAgain(targetCheck)
+	}
+}
+
+// letGo waits until the target of a failed migration has let go of the VM, and
+// in the end does it in its stead.
+func letGo(seen observation, p *plan) {
+	m := seen.vmi.Status.MigrationState
+	rested, most := seen.now.Sub(seen.failedSince), copyMost
+	if !seen.targetTakes {
+		most = copyRest
+	}
+	switch {
+	case !hasCopyLabel(seen.vmi):
+		if hasTargetName(seen.vmi) {
+			p.vmi, p.reason = clear, m.FailureReason
+		}
+	case rested < most:
+		p.lookAgain(most - rested)
+	case seen.targetActive && !seen.sourceActive:
+		// The source said it failed, and the guest is seen at the target only
+		// (bugs.launchpad.net/nova/+bug/1414065): the target must not lose sight
+		// of it. Its agent or the next report tells.
+		p.lookAgain(targetCheck)
+	default:
+		p.vmi, p.reason = clearAll, m.FailureReason
 	}
 }
 

@@ -59,7 +59,7 @@ func (r *Reconciler) vmEvents() handler.EventHandler {
 				return
 			}
 			wake(r.slots.observe(vmi), q)
-			if r.slots.waits(vmi.UID) || isLive(vmi) || hasTargetLabels(vmi) ||
+			if r.slots.waits(vmi.UID) || isLive(vmi) || hasTargetName(vmi) || hasCopyLabel(vmi) ||
 				!equality.Semantic.DeepEqual(old.Status.MigrationState, vmi.Status.MigrationState) {
 				enqueue(q, client.ObjectKeyFromObject(vmi), userPriority)
 			}

@@ -138,13 +138,7 @@ func (seen *observation) unready() string {
 		return "it is on no host"
 	case state == nil || !state.Failed:
 		return ""
-	case hasTargetLabels(vmi):
-		return "its last migration's target still has to let go of it"
-	case state.TargetNode == "" || state.TargetNode == vmi.Status.NodeName:
-		return ""
-	}
-	rested := seen.now.Sub(seen.failedSince)
-	if rested < copyRest || rested < copyMost && seen.targetLists && seen.targetTakes {
+	case hasCopyLabel(vmi):
 		return fmt.Sprintf("%s may still have a copy of it", state.TargetNode)
 	}
 	return ""
@@ -276,13 +270,16 @@ func isHandedOff(m *kubevirtv1.VirtualMachineInstanceMigration) bool {
 	return false
 }
 
-// hasTargetLabels says whether a VMI concerns a host besides the one it is on.
-func hasTargetLabels(vmi *kubevirtv1.VirtualMachineInstance) bool {
-	if target := vmi.Labels[kubevirt.LabelMigrationTargetNodeName]; target != "" && target != vmi.Status.NodeName {
-		return true
-	}
+// hasTargetName says whether a VMI names a target besides the host it is on.
+func hasTargetName(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	target := vmi.Labels[kubevirt.LabelMigrationTargetNodeName]
+	return target != "" && target != vmi.Status.NodeName
+}
+
+// hasCopyLabel says whether a VMI concerns a host besides the one it is on.
+func hasCopyLabel(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	for label := range vmi.Labels {
-		if host, ours := strings.CutPrefix(label, compute.LabelHost); ours && host != vmi.Status.NodeName {
+		if host, ours := strings.CutPrefix(label, kubevirt.LabelHostPrefix); ours && host != vmi.Status.NodeName {
 			return true
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/adit-hv/adit/api/kubevirt"
-	"github.com/adit-hv/adit/operator/compute"
 )
 
 // plan is what to write, the VMI first, and when to look again.
@@ -38,6 +37,7 @@ const (
 	abort     change = "abort migration of"
 	withdrawn change = "withdraw migration of"
 	clear     change = "clear target of"
+	clearAll  change = "clear silent target of"
 )
 
 func (c change) news() string {
@@ -46,6 +46,7 @@ func (c change) news() string {
 		abort:     "Asked to abort migration",
 		withdrawn: "Withdrew migration",
 		clear:     "Cleared target of migration",
+		clearAll:  "Cleared silent target of migration",
 	}[c]
 }
 
@@ -101,7 +102,7 @@ func (p *plan) applyToVMI(seen observation, o Options) *kubevirtv1.VirtualMachin
 		if vmi.Labels == nil {
 			vmi.Labels = map[string]string{}
 		}
-		vmi.Labels[compute.LabelHost+p.target] = ""
+		vmi.Labels[kubevirt.HostLabel(p.target)] = ""
 		vmi.Labels[kubevirt.LabelMigrationTargetNodeName] = p.target
 		vmi.Status.MigrationState = &kubevirtv1.VirtualMachineInstanceMigrationState{
 			MigrationUID:           seen.migrations[p.candidate].UID,
@@ -113,18 +114,20 @@ func (p *plan) applyToVMI(seen observation, o Options) *kubevirtv1.VirtualMachin
 		state.AbortRequested = true
 	case withdrawn:
 		state.Failed, state.FailureReason = true, p.reason
-		clearTarget(vmi)
+		delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
 	case clear:
+		delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
+	case clearAll:
 		clearTarget(vmi)
 	}
 	return vmi
 }
 
-// clearTarget takes the VMI from all hosts but its own.
+// clearTarget takes the VMI out of the sight of all hosts but its own.
 func clearTarget(vmi *kubevirtv1.VirtualMachineInstance) {
 	delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
 	for label := range vmi.Labels {
-		if host, ours := strings.CutPrefix(label, compute.LabelHost); ours && host != vmi.Status.NodeName {
+		if host, ours := strings.CutPrefix(label, kubevirt.LabelHostPrefix); ours && host != vmi.Status.NodeName {
 			delete(vmi.Labels, label)
 		}
 	}
