@@ -10,6 +10,13 @@ type Suite struct {
 	Records []Record `json:"records"` // sorted by scenario, then seed
 }
 
+// The verdicts of a run.
+const (
+	Pass   = "pass"
+	Fail   = "fail"
+	NotRun = "notrun"
+)
+
 // Record is one run: one scenario, one seed, one mode. Times are virtual
 // seconds since the start of the run.
 type Record struct {
@@ -18,7 +25,7 @@ type Record struct {
 	About    string `json:"about,omitempty"`
 	Seed     uint64 `json:"seed"`
 	Mode     string `json:"mode"`
-	Verdict  string `json:"verdict"` // pass, fail or notrun
+	Verdict  string `json:"verdict"` // Pass, Fail or NotRun
 	Digest   string `json:"digest"`
 	Reason   string `json:"reason,omitempty"` // of notrun
 
