@@ -42,7 +42,7 @@ type asked struct {
 //	ended                  nothing, for ever
 //	no such hypervisor     Evicting=False Failed
 //	dry run                Evicting=False Succeeded, with a verdict for each VM
-//	host in service        Preflight=False, ask nobody
+//	host in service, or ha Preflight=False, ask nobody, withdraw what has not begun
 //	host list empty        Evicting=False Succeeded
 //	a slot free            ask the next VM that is ready
 //	none free, but held by a VM that finds no host: withdraw that one, it asks again later
@@ -70,11 +70,14 @@ func decide(seen observation, fallback int) plan {
 			limit = int(*e.Spec.Parallel)
 		}
 		p.choose(seen, all, limit)
+	} else {
+		p.pause(seen, all, refusal)
 	}
+	p.withdrawStrays(seen)
 	s := report(seen, all, refusal)
 	if len(s.OutstandingInstances) == 0 && len(seen.domains) == 0 && refusal == "" {
 		done := finish(seen, &s, kvmv1.ReasonSucceeded, "eviction completed successfully")
-		done.hold = p.hold
+		done.hold, done.withdraw = p.hold, p.withdraw
 		return done
 	}
 	p.status = worthWriting(seen, s, all)
@@ -126,6 +129,32 @@ func (p *plan) choose(seen observation, all []standing, limit int) {
 		s.entry.State, s.entry.Reason = kvmv1.EvictionInstanceFailed, ReasonNoHost
 		s.entry.NextAttempt = &metav1.Time{Time: s.due}
 		s.entry.Destination = ""
+	}
+}
+
+// pause withdraws what has not begun on a host that is to keep its VMs for now.
+func (p *plan) pause(seen observation, all []standing, why string) {
+	for i := range all {
+		s := &all[i]
+		if s.active == nil || !isOwn(seen, s.active) || !s.active.DeletionTimestamp.IsZero() || begun(s.active, s.vmi) {
+			continue
+		}
+		p.withdraw = append(p.withdraw, s.active)
+		s.entry.State, s.entry.Reason, s.entry.Message = kvmv1.EvictionInstanceWaiting, ReasonPaused, why
+		s.entry.Destination = ""
+	}
+}
+
+// withdrawStrays withdraws what was asked of VMs that left in another way before
+// their turn: it would move them once more.
+func (p *plan) withdrawStrays(seen observation) {
+	for _, m := range seen.own {
+		switch m.Status.Phase {
+		case kubevirtv1.MigrationPhaseUnset, kubevirtv1.MigrationPending, kubevirtv1.MigrationScheduling:
+			if m.DeletionTimestamp.IsZero() && vmOf(seen, m) == nil {
+				p.withdraw = append(p.withdraw, m)
+			}
+		}
 	}
 }
 

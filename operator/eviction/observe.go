@@ -150,7 +150,7 @@ func (r *Reconciler) observeMigrations(ctx context.Context, seen *observation) e
 
 func (seen *observation) addOwn(items []kubevirtv1.VirtualMachineInstanceMigration) {
 	for i := range items {
-		if items[i].Annotations[annotationEvictionUID] == string(seen.eviction.UID) {
+		if isOwn(*seen, &items[i]) {
 			seen.own = append(seen.own, &items[i])
 		}
 	}
@@ -159,14 +159,17 @@ func (seen *observation) addOwn(items []kubevirtv1.VirtualMachineInstanceMigrati
 	})
 }
 
+// isOwn says that this very Eviction asked for a migration.
+func isOwn(seen observation, m *kubevirtv1.VirtualMachineInstanceMigration) bool {
+	return m.Annotations[annotationEvictionUID] == string(seen.eviction.UID)
+}
+
 // addActive keeps one active migration of a VM: ours rather than another's,
 // else the first by name. Two at once are one too many, and not ours to judge.
 func (seen *observation) addActive(m *kubevirtv1.VirtualMachineInstanceMigration) {
 	key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
 	had := seen.active[key]
-	mine := func(m *kubevirtv1.VirtualMachineInstanceMigration) bool {
-		return m.Annotations[annotationEvictionUID] == string(seen.eviction.UID)
-	}
+	mine := func(m *kubevirtv1.VirtualMachineInstanceMigration) bool { return isOwn(*seen, m) }
 	if had == nil || mine(m) && !mine(had) || mine(m) == mine(had) && m.Name < had.Name {
 		seen.active[key] = m
 	}

@@ -4,10 +4,7 @@ package eviction
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +33,7 @@ const (
 	ReasonWithdrawn     = "Withdrawn"        // Somebody deleted its migration.
 	ReasonNoHost        = "NoHost"           // No host has room.
 	ReasonRefused       = "Refused"          // The API refused its migration.
+	ReasonPaused        = "Paused"           // The host is to keep it for now.
 	ReasonGone          = "Gone"             // It left without us.
 	messageUnmanaged    = "unmanaged VM, cannot move: move it with what started it, or shut it down"
 	messageAgentConfirm = "waits for the host's agent to confirm that it is empty"
@@ -180,7 +178,7 @@ func standOf(seen observation, vmi *kubevirtv1.VirtualMachineInstance, before kv
 
 // onTheWay is the standing of a VM with a migration that has not ended.
 func onTheWay(seen observation, s standing, m *kubevirtv1.VirtualMachineInstanceMigration, before kvmv1.EvictionInstance) standing {
-	own := m.Annotations[annotationEvictionUID] == string(seen.eviction.UID)
+	own := isOwn(seen, m)
 	s.active = m
 	s.entry.State = kvmv1.EvictionInstanceMoving
 	if own && !m.DeletionTimestamp.IsZero() && before.State != kvmv1.EvictionInstanceMoving && before.ID != "" {
@@ -293,72 +291,4 @@ func afterAttempts(seen observation, s standing, before kvmv1.EvictionInstance) 
 	s.entry.NextAttempt = &metav1.Time{Time: s.due}
 	s.ready = !seen.now.Before(s.due)
 	return s
-}
-
-func destination(m *kubevirtv1.VirtualMachineInstanceMigration, vmi *kubevirtv1.VirtualMachineInstance) string {
-	if state := m.Status.MigrationState; state != nil && state.TargetNode != "" {
-		return state.TargetNode
-	}
-	if vmi != nil && vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID {
-		return vmi.Status.MigrationState.TargetNode
-	}
-	return ""
-}
-
-func priority(vmi *kubevirtv1.VirtualMachineInstance) int64 {
-	if n, err := strconv.ParseInt(vmi.Annotations[AnnotationPriority], 10, 64); err == nil {
-		return n
-	}
-	switch vmi.Spec.PriorityClassName { // Values as in Kubernetes.
-	case "system-node-critical":
-		return 2000001000
-	case "system-cluster-critical":
-		return 2000000000
-	}
-	return 0
-}
-
-func condition(vmi *kubevirtv1.VirtualMachineInstance, kind kubevirtv1.VirtualMachineInstanceConditionType) *kubevirtv1.VirtualMachineInstanceCondition {
-	for i := range vmi.Status.Conditions {
-		if vmi.Status.Conditions[i].Type == kind {
-			return &vmi.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func idOf(vmi *kubevirtv1.VirtualMachineInstance) string {
-	return strings.ToLower(kubevirt.DomainUUID(vmi))
-}
-
-func memoryMiB(vmi *kubevirtv1.VirtualMachineInstance) int64 {
-	memory := kubevirt.GuestMemory(vmi)
-	return memory.Value() >> 20
-}
-
-// cut keeps a message short enough for 500 of them in one object.
-func cut(message string) string {
-	const most = 200
-	if runes := []rune(message); len(runes) > most {
-		return fmt.Sprintf("%s…", string(runes[:most-1]))
-	}
-	return message
-}
-
-func ceil(t time.Time) time.Time {
-	if rounded := t.Truncate(time.Second); !rounded.Equal(t) {
-		return rounded.Add(time.Second)
-	}
-	return t
-}
-
-// compare orders false before true.
-func compare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }

@@ -209,12 +209,30 @@ func TestAVMThatVanishesIsGoneAndTheOthersGoOn(t *testing.T) {
 }
 
 func TestAnEvictionPausesWhileItsHostIsInService(t *testing.T) {
-	w := newWorld(vm("x"), vm("y"))
-	w.step(1)
+	w := newWorld(vm("x"), vm("y"), vm("z"))
+	disabled := w.hypervisor.Status.Conditions
+	w.step(2)
+	w.phase("x", kubevirtv1.MigrationRunning, "")
 	w.hypervisor.Status.Conditions = nil
+	p := w.step(2)
+	if len(p.ask) > 0 || len(p.withdraw) != 1 || states(p.status) != "x:Moving y:Waiting/Paused z:Waiting" {
+		t.Errorf("asked %q, withdrew %d, states %q", names(p.ask), len(p.withdraw), states(p.status))
+	}
+	w.step(2)
+	w.hypervisor.Status.Conditions = disabled
 	w.phase("x", kubevirtv1.MigrationSucceeded, "")
-	if p := w.step(1); len(p.ask) > 0 {
+	if p := w.step(2); names(p.ask) != "z#1 y#2" {
 		t.Errorf("asked %q", names(p.ask))
+	}
+}
+
+func TestAVMThatLeftInAnotherWayIsNotMovedTwice(t *testing.T) {
+	w := newWorld(vm("x"), vm("y"))
+	w.step(2)
+	w.phase("x", kubevirtv1.MigrationPending, "")
+	place(w.vms[0], "c")
+	if p := w.step(2); len(p.withdraw) != 1 || p.withdraw[0].Spec.VMIName != "x" || states(p.status) != "x:Moved/Gone y:Moving" {
+		t.Errorf("withdrew %d, states %q", len(p.withdraw), states(p.status))
 	}
 }
 

@@ -22,7 +22,7 @@ type floor struct {
 func (f floor) allows() bool { return f.idle || f.others >= f.least }
 
 func (f floor) message() string {
-	return fmt.Sprintf("waits: without it %d hosts would be in service, and %d have to be: take another host back first", f.others, f.least)
+	return fmt.Sprintf("waits: hosts in service without it: %d, needed: %d: take another host back first", f.others, f.least)
 }
 
 // count counts a fleet. A percentage is one of all hosts but the offboarded,
