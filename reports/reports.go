@@ -54,7 +54,7 @@ func writeAll(dir string, s Suite) error {
 	if err != nil {
 		return err
 	}
-	return replace(dir, s)
+	return replace(dir, s, os.Rename)
 }
 
 // writeNew makes the directory beside its place and moves it there whole.
@@ -81,7 +81,7 @@ func writeNew(dir string, s Suite) error {
 // replace moves new files over old ones. The stage is inside dir, as dir may
 // be a mount point or its parent read-only. Old files wait in the stage, and
 // go back if a move is refused.
-func replace(dir string, s Suite) error {
+func replace(dir string, s Suite, move func(from, to string) error) error {
 	stage, err := os.MkdirTemp(dir, ".report-*")
 	if err != nil {
 		return err
@@ -93,18 +93,16 @@ func replace(dir string, s Suite) error {
 	var undo []func()
 	for _, f := range files {
 		place, old := filepath.Join(dir, f.name), filepath.Join(stage, f.name+".old")
-		back := func() { _ = os.Remove(place) }
-		err := os.Rename(place, old)
+		err := move(place, old)
 		switch {
 		case err == nil:
-			back = func() { _ = os.Rename(old, place) }
-			err = os.Rename(filepath.Join(stage, f.name), place)
-			undo = append(undo, back)
+			undo = append(undo, func() { _ = os.Rename(old, place) })
 		case os.IsNotExist(err):
-			err = os.Rename(filepath.Join(stage, f.name), place)
-			if err == nil {
-				undo = append(undo, back)
-			}
+			undo = append(undo, func() { _ = os.Remove(place) })
+			err = nil
+		}
+		if err == nil {
+			err = move(filepath.Join(stage, f.name), place)
 		}
 		if err != nil {
 			for _, u := range slices.Backward(undo) {
