@@ -5,7 +5,6 @@ package hypervisor
 import (
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,7 +27,6 @@ const (
 
 // observation is all that one decision depends on.
 type observation struct {
-	now        time.Time
 	labels     []string          // Keys taken over.
 	node       *corev1.Node      // nil: there is none.
 	hypervisor *kvmv1.Hypervisor // nil: there is none yet.
@@ -64,7 +62,7 @@ func decide(seen observation) plan {
 		takeSpec(h, seen.node)
 	}
 	h.Status.InternalIP = internalIP(seen.node, h.Status.InternalIP)
-	setTerminating(h, terminating(seen.node), seen.now)
+	setTerminating(h, seen.node)
 	return plan{hypervisor: h}
 }
 
@@ -207,18 +205,28 @@ func terminating(node *corev1.Node) bool {
 	return false
 }
 
-// setTerminating says so on the Hypervisor as long as it is true.
-func setTerminating(h *kvmv1.Hypervisor, yes bool, now time.Time) {
-	if !yes {
+// setTerminating says so on the Hypervisor as long as it is true, with the time
+// since when it is true of the Node.
+func setTerminating(h *kvmv1.Hypervisor, node *corev1.Node) {
+	if !terminating(node) {
 		meta.RemoveStatusCondition(&h.Status.Conditions, kvmv1.ConditionTerminating)
 		return
+	}
+	since := node.CreationTimestamp
+	for _, c := range node.Status.Conditions {
+		if c.Type == kvmv1.ConditionTerminating && !c.LastTransitionTime.IsZero() {
+			since = c.LastTransitionTime
+		}
+	}
+	if !node.DeletionTimestamp.IsZero() {
+		since = *node.DeletionTimestamp
 	}
 	meta.SetStatusCondition(&h.Status.Conditions, metav1.Condition{
 		Type:               kvmv1.ConditionTerminating,
 		Status:             metav1.ConditionTrue,
 		Reason:             kvmv1.ReasonTerminating,
 		Message:            "Node is terminating",
-		LastTransitionTime: metav1.NewTime(now),
+		LastTransitionTime: since,
 	})
 }
 

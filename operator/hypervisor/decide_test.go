@@ -19,8 +19,9 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func node(change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "kvm-1", UID: "node-uid",
-		Labels:      map[string]string{kvmv1.LabelVirtDriver: "kvm", kvmv1.LabelZone: "z"},
-		Annotations: map[string]string{},
+		CreationTimestamp: metav1.Time{Time: now},
+		Labels:            map[string]string{kvmv1.LabelVirtDriver: "kvm", kvmv1.LabelZone: "z"},
+		Annotations:       map[string]string{},
 	}}
 	for _, c := range change {
 		c(n)
@@ -52,7 +53,7 @@ func addresses(ips ...string) func(*corev1.Node) {
 
 // existing is what a Node with those changes has made.
 func existing(change ...func(*corev1.Node)) *kvmv1.Hypervisor {
-	return decide(observation{now: now, labels: transferred(nil), node: node(change...)}).hypervisor
+	return decide(observation{labels: transferred(nil), node: node(change...)}).hypervisor
 }
 
 func TestDecide(t *testing.T) {
@@ -109,7 +110,7 @@ func TestDecide(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := decide(observation{now: now, labels: transferred(nil), node: tt.node, hypervisor: tt.has}).hypervisor
+			got := decide(observation{labels: transferred(nil), node: tt.node, hypervisor: tt.has}).hypervisor
 			if tt.want == nil || got == nil {
 				if (got == nil) != (tt.want == nil) {
 					t.Fatalf("got %v, want %v", got, tt.want)
@@ -124,7 +125,7 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(*tt.want, s); diff != "" {
 				t.Error(diff)
 			}
-			again := decide(observation{now: now.Add(time.Hour), labels: transferred(nil), node: tt.node, hypervisor: got}).hypervisor
+			again := decide(observation{labels: transferred(nil), node: tt.node, hypervisor: got}).hypervisor
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Error("the second look changes more:", diff)
 			}
@@ -143,7 +144,7 @@ func TestANewHypervisorHasTheSchemasDefaults(t *testing.T) {
 func TestTheOwnerIsThisVeryNode(t *testing.T) {
 	h := existing()
 	other := node(func(n *corev1.Node) { n.UID = "made-again" })
-	got := decide(observation{now: now, labels: transferred(nil), node: other, hypervisor: h}).hypervisor
+	got := decide(observation{labels: transferred(nil), node: other, hypervisor: h}).hypervisor
 	if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != "made-again" {
 		t.Errorf("owners = %v", got.OwnerReferences)
 	}

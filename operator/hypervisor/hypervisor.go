@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,8 +41,6 @@ const conflictRetry = 200 * time.Millisecond
 
 // Options say what the controller takes over besides the fixed labels.
 type Options struct {
-	Clock clock.PassiveClock
-
 	// TransferLabels are further labels a Hypervisor takes over from its Node.
 	TransferLabels []string
 
@@ -53,10 +50,7 @@ type Options struct {
 
 // Setup adds the controller to a manager whose cache holds Nodes and Hypervisors.
 func Setup(mgr manager.Manager, o Options) error {
-	if o.Clock == nil {
-		return fmt.Errorf("operator/hypervisor: no clock")
-	}
-	r := &Reconciler{Client: mgr.GetClient(), Clock: o.Clock, Labels: transferred(o.TransferLabels)}
+	r := &Reconciler{Client: mgr.GetClient(), Labels: transferred(o.TransferLabels)}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hypervisor").
 		For(&corev1.Node{}, builder.WithPredicates(newsOfNode)).
@@ -92,7 +86,6 @@ var newsOfHypervisor = predicate.Funcs{
 // Reconciler makes one Node's Hypervisor as the Node says.
 type Reconciler struct {
 	Client client.Client
-	Clock  clock.PassiveClock
 	Labels []string // Taken over from the Node, sorted.
 }
 
@@ -110,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation, error) {
-	seen := observation{now: r.Clock.Now(), labels: r.Labels}
+	seen := observation{labels: r.Labels}
 	var node corev1.Node
 	if err := r.Client.Get(ctx, req.NamespacedName, &node); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -157,7 +150,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 	}
 	next := before.DeepCopy()
 	next.Status.InternalIP = status.InternalIP
-	setTerminating(next, terminating(seen.node), seen.now)
+	setTerminating(next, seen.node)
 	if equality.Semantic.DeepEqual(before.Status, next.Status) {
 		return nil
 	}
