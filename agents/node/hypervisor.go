@@ -31,6 +31,20 @@ type hypervisorReconciler struct {
 	lastWrite lastWrite
 }
 
+func newHypervisorReconciler(c client.Client, reader client.Reader, o Options) *hypervisorReconciler {
+	r := &hypervisorReconciler{
+		client: c,
+		reader: reader,
+		o:      o,
+		host:   observer{host: o.Hardware, resync: o.Resync - spread(o.Host, o.Resync/10)},
+		claims: claims{client: c, reader: reader, namespace: o.Namespace, host: o.Host},
+		asked:  map[string]time.Time{},
+		heard:  map[string]bool{},
+	}
+	r.feed = &feed{events: o.Hardware, take: r.take}
+	return r
+}
+
 // take notes an event of the host. Changes of instances come in bursts and are
 // gathered; the connection's coming and going is news at once.
 func (r *hypervisorReconciler) take(e hardware.Event, q queue) {

@@ -56,6 +56,12 @@ type watched struct {
 	peer    string // metal name
 }
 
+func newMigrationReconciler(c client.Client, reader client.Reader, o Options) *migrationReconciler {
+	r := &migrationReconciler{client: c, reader: reader, o: o, jobs: map[string]*watched{}}
+	r.feed = &feed{events: o.Hardware, take: r.heard}
+	return r
+}
+
 // heard is told each event of the host. It only takes note.
 func (r *migrationReconciler) heard(e hardware.Event, q queue) {
 	request := wiring.Request{}

@@ -116,16 +116,7 @@ func ByObject(host string) map[client.Object]cache.ByObject {
 }
 
 func addHypervisor(mgr manager.Manager, o Options) error {
-	r := &hypervisorReconciler{
-		client: mgr.GetClient(),
-		reader: mgr.GetAPIReader(),
-		o:      o,
-		host:   observer{host: o.Hardware, resync: o.Resync - spread(o.Host, o.Resync/10)},
-		claims: claims{client: mgr.GetClient(), reader: mgr.GetAPIReader(), namespace: o.Namespace, host: o.Host},
-		asked:  map[string]time.Time{},
-		heard:  map[string]bool{},
-	}
-	r.feed = &feed{events: o.Hardware, take: r.take}
+	r := newHypervisorReconciler(mgr.GetClient(), mgr.GetAPIReader(), o)
 	own := predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == o.Host })
 	// Our own status is no news; the spec and the annotation people remove are.
 	news := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
@@ -138,13 +129,7 @@ func addHypervisor(mgr manager.Manager, o Options) error {
 }
 
 func addMigration(mgr manager.Manager, o Options) error {
-	r := &migrationReconciler{
-		client: mgr.GetClient(),
-		reader: mgr.GetAPIReader(),
-		o:      o,
-		jobs:   map[string]*watched{},
-	}
-	r.feed = &feed{events: o.Hardware, take: r.heard}
+	r := newMigrationReconciler(mgr.GetClient(), mgr.GetAPIReader(), o)
 	return builder.ControllerManagedBy(mgr).
 		Named("migration").
 		WatchesRawSource(r.feed.source()).
