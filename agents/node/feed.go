@@ -22,6 +22,9 @@ type queue = workqueue.TypedRateLimitingInterface[wiring.Request]
 type feed struct {
 	events hardware.Events
 
+	// retry is asked for when subscribing at the start went wrong.
+	retry wiring.Request
+
 	// take is told each event on the caller's side: it takes note and returns.
 	take func(hardware.Event, queue)
 
@@ -39,6 +42,7 @@ func (f *feed) source() source.Source {
 		f.mu.Unlock()
 		if err := f.subscribe(); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "No events yet")
+			q.AddAfter(f.retry, unavailableIn)
 		}
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,15 +42,18 @@ func newHypervisorReconciler(c client.Client, reader client.Reader, o Options) *
 		asked:  map[string]time.Time{},
 		heard:  map[string]bool{},
 	}
-	r.feed = &feed{events: o.Hardware, take: r.take}
+	r.feed = &feed{events: o.Hardware, take: r.take, retry: r.request()}
 	return r
+}
+
+func (r *hypervisorReconciler) request() wiring.Request {
+	return wiring.Request{NamespacedName: types.NamespacedName{Name: r.o.Host}}
 }
 
 // take notes an event of the host. Changes of instances come in bursts and are
 // gathered; the connection's coming and going is news at once.
 func (r *hypervisorReconciler) take(e hardware.Event, q queue) {
-	request := wiring.Request{}
-	request.Name = r.o.Host
+	request := r.request()
 	switch e.Kind {
 	case hardware.EventGap, hardware.EventConnectionLost:
 		r.host.notes.daemonChanged()

@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,14 +59,17 @@ type watched struct {
 
 func newMigrationReconciler(c client.Client, reader client.Reader, o Options) *migrationReconciler {
 	r := &migrationReconciler{client: c, reader: reader, o: o, jobs: map[string]*watched{}}
-	r.feed = &feed{events: o.Hardware, take: r.heard}
+	r.feed = &feed{events: o.Hardware, take: r.heard, retry: r.request("")}
 	return r
+}
+
+func (r *migrationReconciler) request(uuid string) wiring.Request {
+	return wiring.Request{NamespacedName: types.NamespacedName{Namespace: r.o.Namespace, Name: uuid}}
 }
 
 // heard is told each event of the host. It only takes note.
 func (r *migrationReconciler) heard(e hardware.Event, q queue) {
-	request := wiring.Request{}
-	request.Namespace, request.Name = r.o.Namespace, e.UUID
+	request := r.request(e.UUID)
 	switch e.Kind {
 	case hardware.EventGap:
 		q.Add(request) // UUID is empty: sweep

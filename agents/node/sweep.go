@@ -12,7 +12,6 @@ import (
 
 	"github.com/adit-hv/adit/api/kvm/v1alpha1"
 	"github.com/adit-hv/adit/hardware"
-	"github.com/adit-hv/adit/internal/wiring"
 )
 
 // latestKept is how many times longer than the others a VM's latest record
@@ -35,7 +34,7 @@ func (r *migrationReconciler) sweep(ctx context.Context) (ctrl.Result, error) {
 			continue
 		}
 		if job, err := r.o.Hardware.Job(ctx, d.UUID); err == nil && migrates(job) && (job.Running() || r.recent(job)) {
-			r.ask(d.UUID)
+			r.feed.add(r.request(d.UUID))
 		}
 	}
 
@@ -47,7 +46,7 @@ func (r *migrationReconciler) sweep(ctx context.Context) (ctrl.Result, error) {
 	for _, m := range list.Items {
 		switch {
 		case !finished(&m) && m.Name == m.Labels[LabelVM]:
-			r.ask(m.Name)
+			r.feed.add(r.request(m.Name))
 		case expired(m, now, r.o.KeepRecords):
 			if err := client.IgnoreNotFound(r.client.Delete(ctx, &m, client.Preconditions{UID: &m.UID})); err != nil {
 				return ctrl.Result{}, fmt.Errorf("delete record %s: %w", m.Name, err)
@@ -59,12 +58,6 @@ func (r *migrationReconciler) sweep(ctx context.Context) (ctrl.Result, error) {
 
 func (r *migrationReconciler) recent(j hardware.Job) bool {
 	return r.o.Clock.Now().Sub(j.StartedAt.Add(j.Elapsed)) < oldJob
-}
-
-func (r *migrationReconciler) ask(uuid string) {
-	request := wiring.Request{}
-	request.Namespace, request.Name = r.o.Namespace, uuid
-	r.feed.add(request)
 }
 
 func expired(m v1alpha1.Migration, now time.Time, keep time.Duration) bool {
