@@ -112,7 +112,9 @@ func (r *Reconciler) refused(ctx context.Context, seen observation, p plan, s st
 		reason, text := reasonOf(err), message(err)
 		if reason == ReasonHostFull {
 			text = placementMark(runToken(vmi)) + text
-			again = 0 // the operator places it anew
+			if !hasRun(vmi) {
+				again = 0 // the operator places it anew
+			}
 		}
 		setCondition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized, no, reason, text, seen.now)
 	}

@@ -94,11 +94,19 @@ func decide(o observation) plan {
 		return orphan(o)
 	}
 	o.memory.missingAt = time.Time{}
-	if st := migrating(o.vmi); st == nil || st.MigrationUID != o.memory.migration {
+	if o.here() && !o.source() && o.job != nil && o.job.Running() && o.job.Operation != hardware.OperationMigrationIn && !o.job.PostCopy && o.memory.cancelled == "" {
+		// Its migration was taken back while we were starting it.
+		p := o.do("job of no migration: abort", doAbort)
+		p.memory.cancelled, p.blame, p.lookAgain = "taken back", blameTry, pollSoon
+		return p
+	}
+	if st := migrating(o.vmi); st == nil && o.job == nil || st != nil && st.MigrationUID != o.memory.migration {
 		forgetMigration(&o.memory)
 		if st != nil {
 			o.memory.migration = st.MigrationUID
 		}
+	} else if st == nil && !o.job.Running() {
+		forgetMigration(&o.memory)
 	}
 	switch {
 	case o.vmi.IsFinal():

@@ -4,6 +4,7 @@ package nova
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,10 +126,21 @@ func (o observation) refuse(reason, message string) plan {
 
 // heldFull says that this placement was refused for want of room. The operator
 // places the VM anew, and the agent must not start it meanwhile, though room
-// may have come.
+// may have come. A VM that has run here before is not placed anew: its host
+// tries again.
 func heldFull(vmi *kubevirtv1.VirtualMachineInstance, token int64) bool {
+	if hasRun(vmi) {
+		return false
+	}
 	c := condition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized)
 	return c != nil && c.Status == no && c.Reason == ReasonHostFull && strings.HasPrefix(c.Message, placementMark(token))
+}
+
+// hasRun says that the VM was started at least once.
+func hasRun(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t kubevirtv1.VirtualMachineInstancePhaseTransitionTimestamp) bool {
+		return t.Phase == kubevirtv1.Running
+	})
 }
 
 // mayRunElsewhere says that a migration began and nobody has said how it ended,

@@ -54,7 +54,7 @@ func TestStart(t *testing.T) {
 		{name: "a VM not placed yet is left alone",
 			o: seen(vmi(kubevirtv1.Pending), nil), want: ""},
 		{name: "a VM that may have moved away is not started",
-			o: seen(vmi(scheduled, moving(started(time.Minute), func(st *kubevirtv1.VirtualMachineInstanceMigrationState) { st.SourceNode = "c" })), nil),
+			o:    seen(vmi(scheduled, moving(started(time.Minute), func(st *kubevirtv1.VirtualMachineInstanceMigrationState) { st.SourceNode = "c" })), nil),
 			want: "Synchronized=False/MayRunElsewhere"},
 		{name: "an unknown power state is refused, not guessed",
 			o: seen(vmi(scheduled, power_("Hibernated")), nil), want: "Synchronized=False/UnknownPowerState"},

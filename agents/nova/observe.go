@@ -119,7 +119,7 @@ func (r *Reconciler) lookDeeper(ctx context.Context, seen *observation) error {
 	if seen.vmi == nil {
 		return nil
 	}
-	if seen.source() && seen.domain != nil {
+	if seen.domain != nil && (seen.source() || (seen.here() && seen.memory.tries > 0)) {
 		switch job, err := r.o.Hardware.Job(ctx, seen.uuid); {
 		case err == nil:
 			seen.job = &job

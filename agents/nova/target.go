@@ -123,16 +123,16 @@ func arrive(o observation, why string) plan {
 	st.Completed, st.EndTimestamp = true, &ended
 	st.TargetNodeDomainDetected, st.TargetNodeDomainReadyTimestamp = true, &ended
 
+	p := o.write(why+": switch", vmi)
 	if d := o.domain; d != nil && d.Active() && !vmi.IsFinal() {
 		state, detail := d.State, d.Detail
-		if kubevirt.WantedPowerState(vmi) == kubevirt.PowerStopped && vmi.Status.Phase != kubevirtv1.Running {
-			state = "" // it is about to be stopped: the next look says so
+		if state == hardware.StatePaused && detail == hardware.DetailUser && kubevirt.WantedPowerState(vmi) == kubevirt.PowerRunning {
+			// Paused for its migration: each moment counts.
+			p.steps, p.blame = []step{{verb: doResume}}, blameTry
+			state, detail = hardware.StateRunning, hardware.DetailUnpaused
 		}
-		if state != "" {
-			describe(vmi, state, detail, o.memory.agent, o.now)
-		}
+		describe(vmi, state, detail, o.memory.agent, o.now)
 	}
-	p := o.write(why+": switch", vmi)
 	p.lookAgain = time.Second // power state, agent
 	p.news = "VM arrived"
 	return p
