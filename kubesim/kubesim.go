@@ -21,8 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/adit-hv/adit/sim"
 )
 
 // Fidelity is how much of the API server's admission a write passes.
@@ -46,8 +44,11 @@ type Options struct {
 	// kinds (Node, Namespace, Lease, Event, Pod, Secret, ConfigMap) need none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
 
-	// Latency is drawn twice per client call, for the way there and back; a
-	// call takes their sum. CacheLag is drawn per watch event and watcher.
+	// Schemas, when set, keeps compiled kinds from one cluster to the next.
+	Schemas *Schemas
+
+	// Latency is drawn per client call; it takes effect somewhere in between.
+	// CacheLag is drawn per watch event and watcher.
 	Latency, CacheLag func(*rand.Rand) time.Duration
 
 	// EagerLeases writes every heartbeat instead of computing it on read.
@@ -129,5 +130,3 @@ type Totals struct {
 	Watched   uint64 // watch events delivered
 	Reconcile uint64
 }
-
-var _ = sim.Epoch

@@ -60,6 +60,8 @@ type Scheduler struct {
 	current *Task
 	halted  bool
 
+	afterEach []func()
+
 	fired    uint64
 	switches uint64
 	trace    trace
@@ -184,7 +186,14 @@ func (s *Scheduler) step() {
 	s.moveTo(e.at)
 	s.fired++
 	fn()
+	for _, look := range s.afterEach {
+		look()
+	}
 }
+
+// AfterEach calls look after each event from now on, with no task running: for
+// those who must notice what happened outside the scheduler's sight.
+func (s *Scheduler) AfterEach(look func()) { s.afterEach = append(s.afterEach, look) }
 
 func (s *Scheduler) moveTo(at time.Duration) {
 	if at <= s.now {
