@@ -153,8 +153,12 @@ func rows(all []Record, drawn map[int]bool) []row {
 		if i == 0 || r.Scenario != last { // its first run speaks for the scenario
 			v.File, v.About, last = r.File, r.About, r.Scenario
 		}
-		if n := len(v.Violations) - maxViolations; n > 0 {
-			v.Violations, v.More = v.Violations[:maxViolations], n
+		room := fewViolations
+		if v.Drawn {
+			room = maxViolations
+		}
+		if n := len(v.Violations) - room; n > 0 {
+			v.Violations, v.More = v.Violations[:room], n
 		}
 		out = append(out, v)
 	}

@@ -14,6 +14,8 @@ const (
 	maxUUIDs      = 2_000  // VMs above which UUIDs are left out
 	heatSlices    = 400    // of a run's time, when occupancy is drawn
 	maxViolations = 50     // of one run; a broken invariant can repeat for ever
+	fewViolations = 3      // of a run that is not drawn
+	maxNotes      = 400    // of the end of a trace
 )
 
 // picture is what the page draws of one run, as its scripts read it. Times are
@@ -92,7 +94,7 @@ func draw(r Record) picture {
 		Hosts: [][4]string{}, VMs: [][3]string{}, States: []string{}, Copies: []int64{}, Moves: []move{},
 		Spans: []span{}, Marks: []mark{}, Writes: [][2]float64{},
 		Expectations: list(r.Expectations), Invariants: list(r.Invariants), API: list(r.API),
-		Percentiles: list(r.Percentiles), Notes: list(r.LastNotes),
+		Percentiles: list(r.Percentiles), Notes: list(r.LastNotes[max(len(r.LastNotes)-maxNotes, 0):]),
 	}
 	for _, h := range f.hosts {
 		p.Hosts = append(p.Hosts, [4]string{h.Name, h.Zone, h.Rack, h.Model})

@@ -32,8 +32,8 @@ function details(index) {
 const hues = [[211, 48, 49], [158, 52, 40], [275, 32, 56], [47, 62, 46], [193, 56, 50], [322, 36, 55], [90, 34, 42], [232, 38, 62], [20, 42, 50], [175, 30, 36]];
 
 const themes = {
-  light: { back: "#ffffff", alt: "#f8f6f1", ink: "#1c2630", soft: "#5a6572", line: "#e4e0d6", strong: "#bdb6a6", fail: "#c5221a", fault: "224,142,11", fleet: "110,95,150", move: "#17212b", halo: "rgba(255,255,255,.75)", accent: "#1f5f99", heat: [[214, 32, 93], [212, 62, 34]], lift: 0 },
-  dark: { back: "#181f27", alt: "#1c242d", ink: "#e6eaee", soft: "#9aa7b4", line: "#2a333d", strong: "#4a5766", fail: "#ff6b5e", fault: "240,170,60", fleet: "165,150,215", move: "#f3f6f9", halo: "rgba(17,22,28,.7)", accent: "#7db8ea", heat: [[213, 30, 24], [205, 78, 68]], lift: 6 },
+  light: { back: "#ffffff", alt: "#f8f6f1", ink: "#1c2630", soft: "#5a6572", line: "#e4e0d6", strong: "#bdb6a6", fail: "#c5221a", fault: "224,142,11", fleet: "110,95,150", move: "#17212b", halo: "rgba(255,255,255,.75)", accent: "#1f5f99", heat: [[207, 42, 90], [213, 46, 43]], lift: 0 },
+  dark: { back: "#181f27", alt: "#1c242d", ink: "#e6eaee", soft: "#9aa7b4", line: "#2a333d", strong: "#4a5766", fail: "#ff6b5e", fault: "240,170,60", fleet: "165,150,215", move: "#f3f6f9", halo: "rgba(17,22,28,.7)", accent: "#7db8ea", heat: [[213, 26, 24], [207, 58, 62]], lift: 6 },
 };
 let theme = themes.light;
 

@@ -26,10 +26,12 @@ function setUpList() {
     const row = { tr, indices, text, name: name.textContent, verdict: tr.className, shown: new Set(indices.map((i) => runs[i].verdict)) };
     name.replaceChildren(h("a", { href: link(runs[best]) }, name.textContent));
     tr.querySelector(".seeds").replaceChildren(strip(indices));
-    for (const td of tr.querySelectorAll("[data-seconds]")) td.textContent = lasted(td.dataset.seconds * 1000);
-    for (const td of tr.querySelectorAll("[data-count]")) td.textContent = brief(+td.dataset.count);
+    for (const td of tr.querySelectorAll("[data-seconds]")) td.textContent = +td.dataset.seconds ? lasted(td.dataset.seconds * 1000) : "–";
+    for (const td of tr.querySelectorAll("[data-count]")) td.textContent = +td.dataset.count ? brief(+td.dataset.count) : "–";
     return row;
   });
+  const failed = runs.find((r) => r.failed && r.replay);
+  if (failed) table.parentNode.before(h("div", { class: "repeat" }, h("p", {}, "Repeat the first failure"), command(failed.replay, "the command that repeats it")));
   const order = ["fail", "notrun", "pass"];
   const keys = {
     verdict: (r) => order.indexOf(r.verdict) * 1e6 + Number(r.tr.dataset.index), name: (r) => r.name.toLowerCase(), runs: (r) => r.indices.length,

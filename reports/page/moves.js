@@ -49,16 +49,16 @@ function paintMoves(ctx, v) {
 
 function paintMove(ctx, v, m, c, lit, crowded) {
   const color = bad(m) ? theme.fail : lit ? theme.accent : theme.move;
-  const line = lit ? 2.4 : crowded ? 0.9 : bad(m) ? 1.7 : 1.25;
+  const line = lit ? 2.4 : crowded ? 0.9 : bad(m) ? 2.2 : 1.25;
   const draw = () => { ctx.beginPath(); ctx.moveTo(c[0], c[1]); ctx.bezierCurveTo(c[2], c[3], c[4], c[5], c[6], c[7]); ctx.stroke(); };
   if (!crowded || lit) {
     ctx.strokeStyle = theme.halo;
-    ctx.lineWidth = line + 2.4;
+    ctx.lineWidth = line + (bad(m) ? 1.4 : 2.4);
     draw();
   }
   ctx.strokeStyle = ctx.fillStyle = color;
   ctx.lineWidth = line;
-  ctx.setLineDash(bad(m) ? [5, 4] : m.mode === "cold" ? [1.5, 3] : []);
+  ctx.setLineDash(bad(m) ? [7, 4] : m.mode === "cold" ? [1.5, 3] : []);
   draw();
   ctx.setLineDash([]);
   if (crowded && !lit) return;

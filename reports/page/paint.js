@@ -189,15 +189,14 @@ function paintGutter(ctx, v) {
   ctx.fillStyle = theme.back;
   ctx.fillRect(0, v.top - 1, v.gutter - 1, v.rows + 2);
   ctx.textBaseline = "middle";
-  const zoned = p.hosts.some((x) => x[1] || x[2]);
-  v.named = zoned ? 24 : 8;
+  v.named = 8 + brackets(p) * 18;
   ctx.save();
   ctx.beginPath();
   ctx.rect(0, v.top, v.gutter, v.rows);
   ctx.clip();
   let lastName = -99;
   for (let i = a; i <= b; i++) {
-    const y = yOf(v, i) + v.heights[i] / 2;
+    const y = clamp(yOf(v, i) + v.heights[i] / 2, v.top + 7, v.bottom - 7);
     if (y - lastName < 11 && i !== v.crossHost) continue;
     if (i === v.crossHost) { ctx.fillStyle = theme.back; ctx.fillRect(v.named, y - 8, v.gutter - v.named - 2, 16); }
     lastName = y;
@@ -207,25 +206,32 @@ function paintGutter(ctx, v) {
     ctx.fillText(fit(ctx, p.hosts[i][0], v.gutter - v.named - 10), v.gutter - 8, y);
   }
   ctx.textAlign = "left";
-  if (zoned) for (let i = a; i <= b;) {
-    let last = i;
-    const same = (n) => p.hosts[n][1] === p.hosts[i][1] && p.hosts[n][2] === p.hosts[i][2];
-    while (last + 1 <= b && same(last + 1)) last++;
-    const y = Math.max(yOf(v, i), v.top), tall = Math.min(yOf(v, last) + v.heights[last], v.bottom) - y;
-    ctx.fillStyle = theme.strong;
-    ctx.fillRect(19, y, 2, tall);
-    bracket(ctx, [p.hosts[i][1], p.hosts[i][2]].filter(Boolean).join(" · "), y, tall);
-    i = last + 1;
+  let x = 0;
+  for (const of of [1, 2]) {
+    if (!p.hosts.some((host) => host[of])) continue;
+    for (let i = a; i <= b;) {
+      let last = i;
+      while (last + 1 <= b && p.hosts[last + 1][1] === p.hosts[i][1] && (of === 1 || p.hosts[last + 1][2] === p.hosts[i][2])) last++;
+      const y = Math.max(yOf(v, i), v.top), tall = Math.min(yOf(v, last) + v.heights[last], v.bottom) - y;
+      if (p.hosts[i][of]) bracket(ctx, p.hosts[i][of], x, y, tall);
+      i = last + 1;
+    }
+    x += 18;
   }
   ctx.restore();
 }
 
-function bracket(ctx, text, y, tall) {
+// brackets are how many columns of zones and racks there are.
+const brackets = (p) => [1, 2].filter((of) => p.hosts.some((host) => host[of])).length;
+
+function bracket(ctx, text, x, y, tall) {
+  ctx.fillStyle = theme.strong;
+  ctx.fillRect(x + 18, y, 2, tall);
   ctx.font = "600 10.5px " + sans;
-  if (tall < 24) return;
+  if (tall < 16) return;
   const short = fit(ctx, text, tall - 2);
   ctx.save();
-  ctx.translate(10, y + tall / 2);
+  ctx.translate(x + 10, y + tall / 2);
   ctx.rotate(-Math.PI / 2);
   ctx.textAlign = "center";
   ctx.fillStyle = theme.soft;

@@ -11,6 +11,7 @@ function picture(p, violations, window_) {
   const draw = () => {
     if (!v || !v.dirty || !stage.isConnected) return;
     v.dirty = false;
+    if (v.kind !== v.heat && it.onkind) it.onkind(v.kind = v.heat);
     v.most = mostOf(p);
     size(main, v.width, v.height, (ctx) => paint(ctx, v));
     size(mini, v.width, miniTall, (ctx) => paintMini(ctx, v, miniTall));
@@ -64,6 +65,7 @@ function picture(p, violations, window_) {
     },
     showHost: (host) => { v.crossHost = host; scrollTo(host); redraw(); },
     onwindow: null,
+    onkind: null,
   };
   const scrollTo = (host) => { v.scroll = clamp(v.tops[host] + v.heights[host] / 2 - v.rows / 2, 0, Math.max(0, v.full - v.rows)); };
   const changed = () => {

@@ -96,10 +96,21 @@ function framed(pic, p) {
     twice.length ? h("div", { class: "note copies" }, twice.slice(0, 5).map((t) => h("div", {}, `${p.vms[t.vm][0]} ran on ${p.hosts[t.hosts[0]][0]} and ${p.hosts[t.hosts[1]][0]} at once for ${lasted(t.to - t.from)}, from `,
       h("button", { type: "button", class: "at", onclick: () => { pic.goTo(t.from, t.to, t.hosts[0]); pic.pin(t.vm); } }, clock(t.from, true)))), twice.length > 5 ? h("div", {}, `and ${twice.length - 5} more`) : null) : null,
     said.map((text) => h("p", { class: "note" }, text)),
-    legend(pic, p));
+    keyTo(pic, p));
 }
 
-function legend(pic, p) {
+// keyTo is the legend, made anew when the rows change their kind.
+function keyTo(pic, p) {
+  let last = legend(pic, p, false);
+  pic.onkind = (heat) => {
+    const next = legend(pic, p, heat);
+    last.replaceWith(next);
+    last = next;
+  };
+  return last;
+}
+
+function legend(pic, p, heat) {
   const state = new Set(p.states), entries = [];
   const entry = (text, painter) => entries.push(h("span", {}, swatch(painter), text));
   const bar = (kind) => (ctx) => {
@@ -109,17 +120,17 @@ function legend(pic, p) {
     ctx.fill();
     if (kind === "incoming") outline(ctx, theme.soft, 1, 3, 28, 8, 1.2);
   };
-  if (p.vms.length && pic.scene.groups.size <= 8) {
+  if (!heat && p.vms.length && pic.scene.groups.size <= 8) {
     for (const [name, n] of pic.scene.groups) {
       entry(name, (ctx) => { const [a, b, c] = hues[n]; ctx.fillStyle = `hsl(${a},${b}%,${c + theme.lift}%)`; ctx.beginPath(); ctx.roundRect(8, 1, 13, 12, 3); ctx.fill(); });
     }
   }
-  if (p.heat) entry(`VMs on a host, up to ${p.heat.max}`, (ctx) => { for (let i = 0; i < 10; i++) { ctx.fillStyle = shade(i + 1, 10); ctx.fillRect(i * 3, 3, 3, 8); } });
-  for (const [kind, text] of [["running", "running"], ["paused", "paused"], ["incoming", "incoming"]]) if (state.has(kind)) entry(text, bar(kind));
-  if (state.has("post-copy") || p.moves.some((m) => m.mode === "post-copy" && m.sw)) entry("post-copy", bar("post-copy"));
-  if (p.states.some((x) => !["running", "paused", "incoming", "post-copy"].includes(x))) entry("other state", bar("other"));
+  if (heat) entry(`VMs on a host, up to ${p.heat ? p.heat.max : mostOf(p)}`, (ctx) => { for (let i = 0; i < 10; i++) { ctx.fillStyle = shade(i + 1, 10); ctx.fillRect(i * 3, 3, 3, 8); } });
+  for (const [kind, text] of [["running", "running"], ["paused", "paused"], ["incoming", "incoming"]]) if (!heat && state.has(kind)) entry(text, bar(kind));
+  if (!heat && (state.has("post-copy") || p.moves.some((m) => m.mode === "post-copy" && m.sw))) entry("post-copy", bar("post-copy"));
+  if (!heat && p.states.some((x) => !["running", "paused", "incoming", "post-copy"].includes(x))) entry("other state", bar("other"));
   const fake = (m) => (ctx) => paintMove(ctx, { from: 0, to: 1, gutter: 0, right: 0 }, m, m.result === "completed" ? [2, 12, 15, 12, 12, 3, 26, 3] : [2, 12, 6, -2, 24, -2, 28, 12], false, false);
-  if (p.moves.some((m) => !bad(m))) entry("migration, | switch-over", fake({ result: "completed" }));
+  if (p.moves.some((m) => !bad(m))) entry("migration, tick: switch-over", fake({ result: "completed" }));
   if (p.moves.some(bad)) entry("migration that came to nothing", fake({ result: "failed" }));
   if (p.spans.some((f) => f.hosts)) entry("fault on hosts", (ctx) => { ctx.fillStyle = `rgba(${theme.fault},.25)`; ctx.fillRect(1, 2, 28, 10); ctx.fillStyle = `rgb(${theme.fault})`; ctx.fillRect(1, 2, 2, 10); ctx.fillRect(27, 2, 2, 10); });
   if (p.spans.some((f) => !f.hosts)) entry("fault on the fleet", (ctx) => { ctx.fillStyle = `rgba(${theme.fleet},.25)`; ctx.fillRect(1, 2, 28, 10); ctx.fillStyle = `rgb(${theme.fleet})`; ctx.fillRect(1, 2, 2, 10); ctx.fillRect(27, 2, 2, 10); });

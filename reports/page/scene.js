@@ -57,7 +57,7 @@ function arrange(v) {
     y += v.heights[i];
   }
   v.full = y + 4;
-  v.gutter = v.width < 640 ? 92 : 150;
+  v.gutter = (v.width < 640 ? 64 : 116) + brackets(p) * 18;
   v.right = v.width - 12;
   v.axis = 22;
   v.marks = p.marks.length || v.violations && v.violations.length ? 36 : 0;

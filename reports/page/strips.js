@@ -54,7 +54,6 @@ function glyph(ctx, kind, x, y, r) {
 function paintMarks(ctx, v) {
   if (!v.marks) return;
   railName(ctx, v, "events", v.axis + 10);
-  const free = [-1, -1];
   const all = railMarks(v).filter((m) => m.at >= v.from && m.at <= v.to);
   const taken = [[], []];
   ctx.font = "11px " + sans;
@@ -63,7 +62,8 @@ function paintMarks(ctx, v) {
   for (const m of railMarks(v)) m.box = null;
   for (const m of all) {
     const x = xOf(v, m.at), text = m.rule ? m.rule : m.text, wide = Math.min(ctx.measureText(text).width, 240);
-    const line = taken.findIndex((boxes, n) => boxes.every(([a, b]) => x - 8 > b || x + 14 + wide < a) && x + wide + 12 < v.width + (n ? 0 : 0));
+    const left = x + wide + 12 > v.width ? x - wide - 8 : x + 8; // its words' place
+    const line = taken.findIndex((boxes) => boxes.every(([a, b]) => Math.min(left, x) - 8 > b || Math.max(left + wide, x) + 8 < a));
     const y = v.axis + 10 + Math.max(line, 0) * 16;
     ctx.fillStyle = markColor(m);
     ctx.globalAlpha = m.rule ? 0.9 : 0.35;
@@ -71,11 +71,10 @@ function paintMarks(ctx, v) {
     ctx.globalAlpha = 1;
     glyph(ctx, m.kind, x, y, 4.2);
     if (line < 0) continue;
-    taken[line].push([x - 6, x + 12 + wide]);
-    m.box = [x - 5, x + 10 + wide, y - 8, y + 8];
-    ctx.fillText(cut(ctx, text, 240), x + 8, y + 0.5);
+    taken[line].push([Math.min(left, x - 6), Math.max(left + wide, x + 6)]);
+    m.box = [left - 3, left + wide + 2, y - 8, y + 8];
+    ctx.fillText(cut(ctx, text, 240), left, y + 0.5);
   }
-  free.length = 0;
 }
 
 function cut(ctx, text, room) {
