@@ -4,12 +4,14 @@ package eviction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -65,9 +67,29 @@ func (r *Reconciler) withdraw(ctx context.Context, p plan) error {
 	return nil
 }
 
+// errBehind says that the decision was made on an old view of a VM.
+var errBehind = errors.New("the cache is behind")
+
+// stillHere asks the API itself. The cache may hear of a migration's end before
+// it hears of the VM's new place; asked then, the VM would move once more.
+func (r *Reconciler) stillHere(ctx context.Context, seen observation, a asked) error {
+	var vmi kubevirtv1.VirtualMachineInstance
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(a.vmi), &vmi)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (vmi.UID != a.vmi.UID || vmi.Status.NodeName != seen.eviction.Spec.Hypervisor):
+		return errBehind
+	case err != nil:
+		return fmt.Errorf("read VM %s/%s: %w", a.vmi.Namespace, a.vmi.Name, err)
+	}
+	return nil
+}
+
 // askToLeave makes a VM's migration. What the API refuses is that VM's failure
 // and nobody else's; where it cannot answer, the same name is tried again.
 func (r *Reconciler) askToLeave(ctx context.Context, seen observation, a asked, s *kvmv1.EvictionStatus) error {
+	if err := r.stillHere(ctx, seen, a); err != nil {
+		return err
+	}
 	m := newMigration(seen.eviction, a.vmi, a.attempt)
 	err := r.Client.Create(ctx, m)
 	switch {
