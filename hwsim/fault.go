@@ -40,34 +40,35 @@ type faultKind struct {
 	need    []string
 	may     []string
 	instant bool // over as soon as it happened
+	help    string
 }
 
 // faultKinds is the whole grammar, in the order in which it is printed.
 var faultKinds = []faultKind{
-	{kind: "host.power-off", need: []string{"on"}},
-	{kind: "host.reboot", need: []string{"on"}, instant: true},
-	{kind: "host.hang", need: []string{"on"}},
-	{kind: "libvirtd.crash", need: []string{"on"}},
-	{kind: "libvirtd.hang", need: []string{"on"}},
-	{kind: "libvirtd.stop", need: []string{"on"}},
-	{kind: "qemu.crash", need: []string{"vm"}, may: []string{"on"}, instant: true},
-	{kind: "qemu.hang", need: []string{"vm"}, may: []string{"on"}},
-	{kind: "guest.panic", need: []string{"vm"}, instant: true},
-	{kind: "guest.hang", need: []string{"vm"}},
-	{kind: "guest.power-off", need: []string{"vm"}, instant: true},
-	{kind: "guest.reset", need: []string{"vm"}, instant: true},
-	{kind: "net.cut", need: []string{"link"}, may: []string{"on", "between"}},
-	{kind: "net.slow", need: []string{"link", "on", "bandwidth"}},
-	{kind: "storage.lost", need: []string{"on", "pool"}},
-	{kind: "storage.full", need: []string{"pool"}},
-	{kind: "migration.fail", need: []string{"vm", "phase"}},
-	{kind: "events.lost", need: []string{"on"}},
-	{kind: "events.dup", need: []string{"on"}},
-	{kind: "events.delay", need: []string{"on", "by"}},
-	{kind: "memory.failure", need: []string{"on"}, may: []string{"vm"}, instant: true},
-	{kind: "unit.fail", need: []string{"on", "unit"}},
-	{kind: "unit.state", need: []string{"on", "unit", "active", "sub"}, may: []string{"load", "result"}},
-	{kind: "update.fail", need: []string{"on"}},
+	{kind: "host.power-off", need: []string{"on"}, help: "the power is cut; ends by powering on"},
+	{kind: "host.reboot", need: []string{"on"}, instant: true, help: "power cycle at once, without a shutdown"},
+	{kind: "host.hang", need: []string{"on"}, help: "its programs stand still, its guests run on"},
+	{kind: "libvirtd.crash", need: []string{"on"}, help: "killed; without for= it does not come back by itself"},
+	{kind: "libvirtd.hang", need: []string{"on"}, help: "stands still: no answers, no events, no keepalive"},
+	{kind: "libvirtd.stop", need: []string{"on"}, help: "stopped in order; guests run on"},
+	{kind: "qemu.crash", need: []string{"vm"}, may: []string{"on"}, instant: true, help: "the QEMU is killed"},
+	{kind: "qemu.hang", need: []string{"vm"}, may: []string{"on"}, help: "the QEMU stands still, its guest with it; nobody is told"},
+	{kind: "guest.panic", need: []string{"vm"}, instant: true, help: "the guest's kernel panics; the definition says what follows"},
+	{kind: "guest.hang", need: []string{"vm"}, help: "the guest stops answering; its watchdog bites if it has one"},
+	{kind: "guest.power-off", need: []string{"vm"}, instant: true, help: "the guest powers off by itself"},
+	{kind: "guest.reset", need: []string{"vm"}, instant: true, help: "the guest resets itself"},
+	{kind: "net.cut", need: []string{"link"}, may: []string{"on", "between"}, help: "a link is down (on=), or packets between hosts vanish (between=)"},
+	{kind: "net.slow", need: []string{"link", "on", "bandwidth"}, help: "a link carries no more than bandwidth=, e.g. 80Mbit"},
+	{kind: "storage.lost", need: []string{"on", "pool"}, help: "the hosts lose their paths to the pool; writing guests pause"},
+	{kind: "storage.full", need: []string{"pool"}, help: "no space is left in the pool; writing guests pause"},
+	{kind: "migration.fail", need: []string{"vm", "phase"}, help: "each migration of the VM (* for all) fails in that phase"},
+	{kind: "events.lost", need: []string{"on"}, help: "libvirt's events vanish, and nobody is told"},
+	{kind: "events.dup", need: []string{"on"}, help: "each event comes twice"},
+	{kind: "events.delay", need: []string{"on", "by"}, help: "each event comes later by by="},
+	{kind: "memory.failure", need: []string{"on"}, may: []string{"vm"}, instant: true, help: "an uncorrectable memory error in a guest"},
+	{kind: "unit.fail", need: []string{"on", "unit"}, help: "the unit fails, and fails again when started"},
+	{kind: "unit.state", need: []string{"on", "unit", "active", "sub"}, may: []string{"load", "result"}, help: "systemd shows the unit in that state"},
+	{kind: "update.fail", need: []string{"on"}, help: "OS updates fail at their end"},
 }
 
 // phases are where migration.fail can strike.
@@ -80,6 +81,25 @@ func FaultKinds() []string {
 		kinds[i] = k.kind
 	}
 	return kinds
+}
+
+// FaultHelp returns how each fault is written and what it does.
+func FaultHelp() [][2]string {
+	out := make([][2]string, 0, len(faultKinds))
+	for _, k := range faultKinds {
+		line := k.kind
+		for _, key := range k.need {
+			line += " " + key + "="
+		}
+		for _, key := range k.may {
+			line += " [" + key + "=]"
+		}
+		if !k.instant {
+			line += " [for=]"
+		}
+		out = append(out, [2]string{line, k.help})
+	}
+	return out
 }
 
 // ParseFault reads a fault as String prints it, e.g.

@@ -62,10 +62,10 @@ type Fleet struct {
 	pools   map[string]*pool
 	guests  map[string]Guest
 	faults  []*activeFault
-	flows   map[*nic][]*flow
+	cuts    []*cut
 	ledger  *Ledger
 	onLink  []func(host, link string, up bool)
-	running map[*move]struct{}
+	moves   []*move // that have not ended, in order of their start
 	moveSeq uint64
 }
 
@@ -81,11 +81,9 @@ func New(s *sim.Scheduler, o Options) *Fleet {
 	}
 	f := &Fleet{
 		s: s, o: o,
-		hosts:   map[string]*Host{},
-		pools:   map[string]*pool{},
-		guests:  map[string]Guest{},
-		flows:   map[*nic][]*flow{},
-		running: map[*move]struct{}{},
+		hosts:  map[string]*Host{},
+		pools:  map[string]*pool{},
+		guests: map[string]Guest{},
 	}
 	f.ledger = newLedger(s, o.OnLedger)
 	return f

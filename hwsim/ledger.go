@@ -78,7 +78,7 @@ type FaultSpan struct {
 // Violation is something that must never be.
 type Violation struct {
 	At     time.Duration
-	Rule   string // single-run, single-writer, source-stays-stopped
+	Rule   string // one of the Rule constants
 	Object string // the VM's UUID or the volume
 	Detail string
 }
