@@ -56,12 +56,23 @@ func decide(seen observation, o Options) *plan {
 		case m.DeletionTimestamp != nil:
 			p.fail(i, "Migration canceled")
 		case isHandedOff(m):
-			p.fail(i, "Migration failed because the VMI no longer names it: another one took over")
+			lost(seen, p, i)
 		default:
 			decideNew(seen, o, p, i, first)
 		}
 	}
 	return p
+}
+
+// lost ends a migration that was handed off and that the VMI does not name. A
+// new replica may see it before the VMI, so not at once.
+func lost(seen observation, p *plan, i int) {
+	age := seen.now.Sub(phaseSince(&seen.migrations[i], kubevirtv1.MigrationPreparingTarget))
+	if age < vmiWait {
+		p.lookAgain(vmiWait - age)
+		return
+	}
+	p.fail(i, "Migration failed because the VMI no longer names it: another one took over")
 }
 
 // withoutVMI ends the migrations of a VMI that is not there.
