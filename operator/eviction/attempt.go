@@ -148,6 +148,15 @@ func begun(m *kubevirtv1.VirtualMachineInstanceMigration, vmi *kubevirtv1.Virtua
 	return state.MigrationUID == m.UID && (state.StartTimestamp != nil || state.Completed)
 }
 
+// waits says that a migration has not been handed to the hosts.
+func waits(m *kubevirtv1.VirtualMachineInstanceMigration) bool {
+	switch m.Status.Phase {
+	case kubevirtv1.MigrationPhaseUnset, kubevirtv1.MigrationPending, kubevirtv1.MigrationScheduling:
+		return true
+	}
+	return false
+}
+
 // whyNot is what a migration says is in its way.
 func whyNot(m *kubevirtv1.VirtualMachineInstanceMigration) string {
 	if state := m.Status.MigrationState; state != nil && state.FailureReason != "" {

@@ -149,11 +149,8 @@ func (p *plan) pause(seen observation, all []standing, why string) {
 // their turn: it would move them once more.
 func (p *plan) withdrawStrays(seen observation) {
 	for _, m := range seen.own {
-		switch m.Status.Phase {
-		case kubevirtv1.MigrationPhaseUnset, kubevirtv1.MigrationPending, kubevirtv1.MigrationScheduling:
-			if m.DeletionTimestamp.IsZero() && vmOf(seen, m) == nil {
-				p.withdraw = append(p.withdraw, m)
-			}
+		if waits(m) && m.DeletionTimestamp.IsZero() && vmOf(seen, m) == nil {
+			p.withdraw = append(p.withdraw, m)
 		}
 	}
 }

@@ -34,21 +34,33 @@ func report(seen observation, all []standing, refusal string) kvmv1.EvictionStat
 	s.OutstandingInstances, s.OutstandingRAMMb = nil, 0
 	s.Total, s.Moved, s.Failed, s.Running = int32(len(all)), 0, 0, 0
 	s.Instances = nil
-	for i := len(all) - 1; i >= 0; i-- { // The last of the outstanding is the next.
-		entry := all[i].entry
-		s.Instances = append(s.Instances, entry)
-		switch entry.State {
+	var moving, rest []kvmv1.EvictionInstance
+	for _, one := range all {
+		s.Instances = append(s.Instances, one.entry)
+		switch one.entry.State {
 		case kvmv1.EvictionInstanceMoved:
 			s.Moved++
 			continue
 		case kvmv1.EvictionInstanceMoving:
 			s.Running++
+			moving = append(moving, one.entry)
 		case kvmv1.EvictionInstanceFailed:
 			s.Failed++
+			rest = append(rest, one.entry)
+		default:
+			rest = append(rest, one.entry)
 		}
-		s.OutstandingInstances = append(s.OutstandingInstances, entry.ID)
-		s.OutstandingRAMMb += all[i].memory
+		s.OutstandingRAMMb += one.memory
 	}
+	// Those on the move have no order but their names', lest they change places
+	// on the way; the last of the outstanding is the next.
+	slices.SortFunc(moving, func(a, b kvmv1.EvictionInstance) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	for _, entry := range append(moving, rest...) {
+		s.OutstandingInstances = append(s.OutstandingInstances, entry.ID)
+	}
+	slices.Reverse(s.OutstandingInstances)
 	slices.SortStableFunc(s.Instances, func(a, b kvmv1.EvictionInstance) int {
 		return cmp.Or(cmp.Compare(rank[a.State], rank[b.State]),
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))

@@ -110,6 +110,10 @@ func left(seen observation, before map[string]kvmv1.EvictionInstance, here map[s
 		if here[id] {
 			continue
 		}
+		if m := stillMoving(seen, entry); m != nil {
+			gone[id] = standing{entry: entry, active: m, memory: memoryOf(m)}
+			continue
+		}
 		if entry.State != kvmv1.EvictionInstanceMoved {
 			entry.State, entry.Reason, entry.Message = kvmv1.EvictionInstanceMoved, ReasonGone, ""
 		}
@@ -137,6 +141,19 @@ func left(seen observation, before map[string]kvmv1.EvictionInstance, here map[s
 	}
 	slices.SortFunc(all, func(a, b standing) int { return cmp.Compare(a.entry.ID, b.entry.ID) })
 	return all
+}
+
+// stillMoving is the migration by which a VM leaves that is no longer here: it
+// has left when the migration says so, which is when both hosts are clean.
+func stillMoving(seen observation, entry kvmv1.EvictionInstance) *kubevirtv1.VirtualMachineInstanceMigration {
+	m := seen.active[types.NamespacedName{Namespace: entry.Namespace, Name: entry.Name}]
+	if entry.State != kvmv1.EvictionInstanceMoving || m == nil || waits(m) {
+		return nil
+	}
+	if state := m.Status.MigrationState; isOwn(seen, m) || state != nil && state.SourceNode == seen.eviction.Spec.Hypervisor {
+		return m
+	}
+	return nil
 }
 
 // standOf is one VM's. Whoever is on his way goes on, whatever else is true;
@@ -267,6 +284,11 @@ func afterAttempts(seen observation, s standing, before kvmv1.EvictionInstance) 
 	switch {
 	case failures == 0:
 		s.entry.State, s.ready = kvmv1.EvictionInstanceWaiting, true
+		if before.State == kvmv1.EvictionInstanceMoving {
+			// It has most likely left, and the cache has not heard of it. If it
+			// is here, it is asked.
+			s.entry.State, s.entry.Destination = kvmv1.EvictionInstanceMoving, before.Destination
+		}
 		return s
 	case last == nil && before.State == kvmv1.EvictionInstanceMoving:
 		s.entry.Reason, s.entry.Message = ReasonWithdrawn, "its migration was deleted: delete the Eviction if it is to stay"

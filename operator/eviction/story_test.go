@@ -226,6 +226,20 @@ func TestAnEvictionPausesWhileItsHostIsInService(t *testing.T) {
 	}
 }
 
+func TestAVMHasLeftWhenItsMigrationSaysSo(t *testing.T) {
+	w := newWorld(vm("x"), vm("y"))
+	w.step(1)
+	w.phase("x", kubevirtv1.MigrationRunning, "")
+	place(w.vms[0], "b")
+	if p := w.step(1); p.status != nil || len(p.ask) > 0 {
+		t.Errorf("asked %q, states %q", names(p.ask), states(p.status))
+	}
+	w.phase("x", kubevirtv1.MigrationSucceeded, "")
+	if p := w.step(1); names(p.ask) != "y#1" || states(p.status) != "x:Moved y:Moving" {
+		t.Errorf("asked %q, states %q", names(p.ask), states(p.status))
+	}
+}
+
 func TestAVMThatLeftInAnotherWayIsNotMovedTwice(t *testing.T) {
 	w := newWorld(vm("x"), vm("y"))
 	w.step(2)
