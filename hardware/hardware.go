@@ -48,6 +48,7 @@ type Events interface {
 	// of a subscription, and the first after any time in which events may have
 	// been lost, is a Gap: the subscriber must list again.
 	//
+	// Subscribe returns once it has subscribed, without waiting for ctx.
 	// handle is called one event after the other and must not block or call
 	// back into the host: it takes note and returns.
 	Subscribe(ctx context.Context, handle func(Event)) error

@@ -4,6 +4,7 @@ package node_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type world struct {
 	fleet  *hwsim.Fleet
 	api    client.Client
 	writes map[string]int // by agents, "Kind verb"
+	agents map[string]*kubesim.Process
 }
 
 func newWorld(t *testing.T) *world {
@@ -43,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	}
 	crds, err := crd.All()
 	must(t, err)
-	w := &world{T: t, s: sim.New(sim.Options{Seed: 7}), writes: map[string]int{}}
+	w := &world{T: t, s: sim.New(sim.Options{Seed: 7}), writes: map[string]int{}, agents: map[string]*kubesim.Process{}}
 	cluster, err := kubesim.New(w.s, kubesim.Options{
 		Scheme: scheme, CRDs: crds, Fidelity: kubesim.Full, NamespacesOnDemand: true,
 		OnWrite: func(x kubesim.Write) {
@@ -67,6 +69,7 @@ func newWorld(t *testing.T) *world {
 		process = cluster.Process("agents-"+name, kubesim.ProcessOptions{Role: "agents/node", Host: name, ByObject: node.ByObject(name)}, func(mgr manager.Manager) error {
 			return node.Setup(mgr, node.Options{Host: name, Hardware: host.Hardware("node"), Clock: process.Clock()})
 		})
+		w.agents[name] = process
 		process.Start()
 	}
 	return w
@@ -152,5 +155,99 @@ func TestLibvirtGoesAndComesBack(t *testing.T) {
 	w.run(time.Hour)
 	if len(w.writes) != 0 {
 		t.Errorf("a quiet fleet wrote %v", w.writes)
+	}
+}
+
+func TestAnUpdateInstallsRebootsAndIsVerified(t *testing.T) {
+	w := newWorld(t)
+	w.run(time.Minute)
+	w.start("a", 1<<20)
+	hv := w.host("a")
+	was := hv.Status.OperatingSystem.Version
+	hv.Spec.Version, hv.Spec.Reboot = "9999.0", true
+	must(t, w.api.Update(context.Background(), hv))
+	w.run(30 * time.Minute)
+
+	said := func() string {
+		return meta.FindStatusCondition(w.host("a").Status.Conditions, kvmv1.ConditionOperatingSystemUpdate).Message
+	}
+	if got := w.host("a"); got.Status.UpdateStatus.Installed != "9999.0" || got.Status.OperatingSystem.Version != was || !strings.Contains(said(), "waits for 1 VMs to leave") {
+		t.Fatalf("%+v %s", got.Status.UpdateStatus, said())
+	}
+	must(t, w.fleet.Host("a").Hardware("person").Destroy(context.Background(), vm))
+	w.run(30 * time.Minute)
+	if got := w.host("a"); got.Status.OperatingSystem.Version != "9999.0" || said() != "Operating system update 9999.0 is installed" {
+		t.Fatalf("%+v %s", got.Status, said())
+	}
+}
+
+func TestAnUpdateThatFailsEnds(t *testing.T) {
+	w := newWorld(t)
+	fault, err := hwsim.ParseFault("update.fail on=a")
+	must(t, err)
+	must(t, w.fleet.Inject(fault))
+	w.run(time.Minute)
+	hv := w.host("a")
+	hv.Spec.Version = "9999.0"
+	must(t, w.api.Update(context.Background(), hv))
+	w.run(3 * time.Hour)
+	hv = w.host("a")
+	c := meta.FindStatusCondition(hv.Status.Conditions, kvmv1.ConditionOperatingSystemUpdate)
+	if c.Reason != kvmv1.ReasonStopped || hv.Status.UpdateStatus.Retry != 0 {
+		t.Fatalf("%+v %+v", c, hv.Status.UpdateStatus)
+	}
+	clear(w.writes)
+	w.run(3 * time.Hour)
+	if len(w.writes) != 0 {
+		t.Errorf("goes on: %v", w.writes)
+	}
+}
+
+func TestARecordEndsWhenItsSourceDies(t *testing.T) {
+	w := newWorld(t)
+	w.run(time.Minute)
+	w.start("a", 64<<20)
+	w.fleet.SetGuest(vm, hwsim.Guest{UsedMemoryBytes: 60 << 30})
+	w.run(time.Minute)
+	must(t, w.fleet.Host("a").Hardware("person").Migrate(context.Background(), vm, hardware.MigrateOptions{ID: "j1", Target: "b", BytesPerSecond: 100 << 20}))
+	w.run(2 * time.Minute)
+	if r := w.record().Status; r.Type != "unbounded" && r.Type != "bounded" {
+		t.Fatalf("%+v", r)
+	}
+	w.fleet.Host("a").PowerOff()
+	w.run(time.Minute)
+	w.fleet.Host("a").PowerOn()
+	w.run(30 * time.Minute)
+	if r := w.record().Status; r.Type != "failed" || r.ErrMsg == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An agent may die at any of its calls of the API, before or after it took
+// effect; the next one goes on.
+func TestAnAgentMayDieAtAnyCall(t *testing.T) {
+	died := false
+	for _, when := range []kubesim.Moment{kubesim.Before, kubesim.After} {
+		for n := 1; n <= 12; n++ {
+			w := newWorld(t)
+			w.agents["a"].CrashAt(n, when)
+			w.run(20 * time.Second)
+			w.start("a", 4<<20)
+			must(t, w.fleet.Host("a").Hardware("person").Migrate(context.Background(), vm, hardware.MigrateOptions{ID: "j1", Target: "b"}))
+			w.run(time.Minute)
+			died = died || !w.agents["a"].Alive()
+			w.agents["a"].Start() // does nothing to one that lives
+			w.run(20 * time.Minute)
+			hv := w.host("a")
+			if !meta.IsStatusConditionTrue(hv.Status.Conditions, node.ConditionIdentityConfirmed) || !meta.IsStatusConditionTrue(hv.Status.Conditions, kvmv1.ConditionLibVirtConnection) || hv.Status.NumInstances != 0 {
+				t.Errorf("dead %d of call %d: %+v", when, n, hv.Status)
+			}
+			if r := w.record().Status; r.Type != "completed" || r.Origin != "node-a" {
+				t.Errorf("dead %d of call %d: %+v", when, n, r)
+			}
+		}
+	}
+	if !died {
+		t.Error("no agent died; the test tests nothing")
 	}
 }
