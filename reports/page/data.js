@@ -1,11 +1,9 @@
 // data: what the page carries.
 
 const runs = JSON.parse(byId("runs").textContent);
-for (const r of runs) { // the first run of a scenario speaks for all
-  r.failed = r.verdict === "fail";
-}
-const firsts = new Map();
+const firsts = new Map(); // the first run of a scenario says what it is about
 for (const r of runs) {
+  r.failed = r.verdict === "fail";
   if (!firsts.has(r.scenario)) firsts.set(r.scenario, r);
 }
 
@@ -39,7 +37,7 @@ let theme = themes.light;
 
 // scene is a picture's data, ready to be drawn and searched.
 function scene(p) {
-  const s = { p, end: Math.max(p.end, 1), copies: [], byHost: p.hosts.map(() => []), byVM: p.vms.map(() => []), twice: [] };
+  const s = { p, end: Math.max(p.end, 1), copies: [], byHost: p.hosts.map(() => []), byVM: p.vms.map(() => []) };
   for (let i = 0; i < p.copies.length; i += 6) {
     const [vm, host, lane, from, length, state] = p.copies.slice(i, i + 6);
     const c = { vm, host, lane, from, to: from + length, state: p.states[state] };

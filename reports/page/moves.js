@@ -34,7 +34,7 @@ function paintMoves(ctx, v) {
     if (seen(v, m, c)) all.push([m, c]);
   }
   v.curves = all;
-  const crowded = all.length > 250, faint = clamp(260 / all.length, 0.12, 0.8);
+  const crowded = all.length > (v.heat ? 60 : 250), faint = clamp(260 / all.length, 0.12, 0.8);
   for (const pass of [0, 1, 2]) {
     for (const [m, c] of all) {
       const lit = v.hoverMove === m || m.vm >= 0 && (m.vm === v.pin || m.vm === v.hover);

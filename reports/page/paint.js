@@ -43,12 +43,8 @@ function paintRows(ctx, v) {
   }
   paintTicks(ctx, v);
   if (!v.heat) paintFaults(ctx, v, a, b);
-  for (let i = a; i <= b; i++) {
-    if (!v.heat) for (const c of v.s.byHost[i]) paintCopy(ctx, v, c);
-    else if (p.heat) paintSlices(ctx, v, i);
-    else paintOccupancy(ctx, v, i);
-  }
-  if (v.heat) paintFaults(ctx, v, a, b);
+  if (v.heat) paintHeat(ctx, v, a, b);
+  else for (let i = a; i <= b; i++) for (const c of v.s.byHost[i]) paintCopy(ctx, v, c);
   for (const m of p.marks) {
     if (m.host < a || m.host > b) continue;
     const x = xOf(v, m.at), y = yOf(v, m.host);
@@ -56,6 +52,23 @@ function paintRows(ctx, v) {
     ctx.fillRect(x - 0.75, y, 1.5, v.heights[m.host]);
     if (!v.heat) glyph(ctx, m.kind, x, y + 4, 3.4);
   }
+}
+
+// paintHeat keeps what it drew: while only the pointer moves, hundreds of rows
+// stay as they are.
+function paintHeat(ctx, v, a, b) {
+  const d = devicePixelRatio || 1, key = [v.from, v.to, v.scroll, v.level, v.width, v.top, v.rows, d, theme.back].join();
+  if (v.kept !== key) {
+    v.kept = key;
+    v.layer = v.layer || h("canvas");
+    v.layer.width = Math.round(v.width * d);
+    v.layer.height = Math.round(v.height * d);
+    const own = v.layer.getContext("2d");
+    own.setTransform(d, 0, 0, d, 0, 0);
+    for (let i = a; i <= b; i++) (v.s.p.heat ? paintSlices : paintOccupancy)(own, v, i);
+    paintFaults(own, v, a, b);
+  }
+  ctx.drawImage(v.layer, 0, 0, v.layer.width / d, v.layer.height / d);
 }
 
 function paintFaults(ctx, v, a, b) {
@@ -127,9 +140,19 @@ function label(ctx, v, c, x, y, wide, tall) {
   ctx.font = "600 " + Math.min(v.lane - 3.5, 11) + "px " + sans;
   const left = Math.max(x, v.gutter) + 5;
   if (left + ctx.measureText(name).width + 4 > x + wide) return;
-  ctx.fillStyle = "#fff";
+  ctx.fillStyle = readable(v, c.vm);
   ctx.textBaseline = "middle";
   ctx.fillText(name, left, y + tall / 2 + 0.5);
+}
+
+// readable is black or white, whichever stands out more from a VM's colour.
+function readable(v, vm) {
+  const [hue, shift] = v.s.tints[vm], [a, b, c] = hues[hue], light = (c + shift + theme.lift) / 100, s = b / 100;
+  const channel = (n) => {
+    const k = (n + a / 30) % 12, x = light - s * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
+    return x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+  };
+  return 0.2126 * channel(0) + 0.7152 * channel(8) + 0.0722 * channel(4) > 0.19 ? "#10161c" : "#fff";
 }
 
 function ramp(share) {
