@@ -150,7 +150,7 @@ func (o observation) do(why string, verbs ...verb) plan {
 func silent(o observation) plan {
 	since := o.downAt
 	if !o.here() || o.vmi.Status.Phase != kubevirtv1.Running || since.IsZero() || o.now.Sub(since) < unavailableAfter {
-		return o.wait("hypervisor silent", retry)
+		return o.rest("hypervisor silent") // woken when it answers, or does not for long
 	}
 	vmi := o.vmi.DeepCopy()
 	setCondition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized, unknown, ReasonHypervisorUnavailable,

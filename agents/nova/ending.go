@@ -123,7 +123,7 @@ func orphan(o observation) plan {
 func elsewhere(o observation) plan {
 	if o.domain == nil {
 		p := o.rest("elsewhere")
-		p.release = true
+		p.forget = true
 		return dropLabel(o, p)
 	}
 	if !o.live {

@@ -153,11 +153,11 @@ func (h *host) list(ctx context.Context, now func() time.Time) error {
 			}
 		}
 	}
-	if !h.listed || h.saidDown {
+	if !h.listed || !h.downAt.IsZero() {
 		h.wakeAll = true
-		if h.saidDown {
-			h.logLine = "Hypervisor answers again"
-		}
+	}
+	if h.saidDown {
+		h.logLine = "Hypervisor answers again"
 	}
 	h.listed, h.listedAt = true, now()
 	h.downAt, h.saidDown = time.Time{}, false
@@ -253,6 +253,19 @@ func (h *host) forget(uuid string) {
 	delete(h.claims, uuid)
 	if _, here := h.domains[uuid]; !here {
 		delete(h.owners, uuid)
+	}
+}
+
+// forgetVM drops what is known of the domains a VM had here.
+func (h *host) forgetVM(vm types.NamespacedName) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for uuid, owner := range h.owners {
+		if _, here := h.domains[uuid]; owner == vm && !here {
+			delete(h.memory, uuid)
+			delete(h.claims, uuid)
+			delete(h.owners, uuid)
+		}
 	}
 }
 

@@ -149,11 +149,12 @@ func TestTarget(t *testing.T) {
 
 		{name: "failed: the half-made domain goes", o: at(departing(started(time.Minute), failedSt), half), want: "destroy undefine"},
 		{name: "failed: a definition goes", o: at(departing(started(time.Minute), failedSt), off("")), want: "undefine"},
-		{name: "failed: with nothing left the VM is let go", o: at(departing(started(time.Minute), failedSt), nil), want: "-" + kubevirt.HostLabel("b")},
+		{name: "failed: with nothing left the VM is let go", o: at(departing(started(time.Minute), failedSt), nil), want: "-" + kubevirt.HostLabel("b") + " forget"},
 		{name: "given up in post-copy: our half goes with the VM", o: at(with(departing(started(time.Minute), failedSt), func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = kubevirtv1.Failed }), domain(hardware.StatePaused, hardware.DetailPostCopyFailed)), want: "destroy"},
 
 		{name: "a stopped VM is not defined before its source gave it up", o: at(with(vmi(scheduled, power_("Stopped")), moving()), nil), want: ""},
 		{name: "then it is, and it is ours", o: at(with(vmi(scheduled, power_("Stopped")), moving(started(time.Second))), nil), want: "define node=b completed " + flip},
+		{name: "one that is deleted on its way is let go here", o: at(with(vmi(scheduled, power_("Stopped"), deleted), moving(started(time.Second))), nil), want: "node=b completed " + flip},
 		{name: "we died in between: it is ours", o: at(with(vmi(scheduled, power_("Stopped")), moving(started(time.Second))), off("")), want: "node=b completed " + flip},
 	})
 }

@@ -82,6 +82,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 		seen.uuid = strays[0]
 	}
 	if seen.uuid == "" {
+		r.host.forgetVM(key)
 		return seen, nil
 	}
 	seen.memory = r.host.recall(seen.uuid)

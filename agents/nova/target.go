@@ -90,6 +90,9 @@ func prepare(o observation) plan {
 
 // coldTarget takes over the definition of a VM that does not run.
 func coldTarget(o observation) plan {
+	if o.vmi.DeletionTimestamp != nil {
+		return arrive(o, "cold: takes over the deletion")
+	}
 	spec, err := Translate(o.vmi)
 	if err != nil {
 		return o.refuse(ReasonInvalidSpec, err.Error())

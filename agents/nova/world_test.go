@@ -5,12 +5,14 @@ package nova_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -46,7 +48,20 @@ type world struct {
 func newWorld(t *testing.T, hosts ...string) *world {
 	t.Helper()
 	w := &world{T: t, s: sim.New(sim.Options{Seed: 1}), agents: map[string]*kubesim.Process{}}
-	w.fleet = hwsim.New(w.s, hwsim.Options{})
+	calls := map[*sim.Task]func(){}
+	w.fleet = hwsim.New(w.s, hwsim.Options{Step: func(c hwsim.Call) error {
+		// Each call of the hardware is a point at which an agent can die.
+		task := w.s.Current()
+		if p := w.agents[strings.TrimPrefix(c.Who, "nova/")]; p != nil && task != nil {
+			if !c.After {
+				calls[task] = p.Step(c.Name)
+			} else if done := calls[task]; done != nil {
+				delete(calls, task)
+				done()
+			}
+		}
+		return nil
+	}})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kvmv1.AddToScheme, kubevirt.AddToScheme} {
 		w.must(add(scheme))
@@ -77,12 +92,13 @@ func (w *world) agent(h *hwsim.Host) *kubesim.Process {
 	onHost, err := labels.NewRequirement(kubevirt.HostLabel(h.Name()), selection.Exists, nil)
 	w.must(err)
 	p := w.cluster.Process("nova/"+h.Name(), kubesim.ProcessOptions{
-		Role: "agents/nova", Host: h.Name(),
+		Role: "agents/nova", Host: h.Name(), RestartAfter: 5 * time.Second,
 		ByObject: map[client.Object]cache.ByObject{
 			&kubevirtv1.VirtualMachineInstance{}: {Label: labels.NewSelector().Add(*onHost)},
+			&kvmv1.Hypervisor{}:                  {Field: fields.OneTermEqualSelector("metadata.name", h.Name())},
 		},
 	}, func(mgr manager.Manager) error {
-		return nova.Setup(mgr, nova.Options{Host: h.Name(), Hardware: h.Hardware("nova"), Clock: w.s})
+		return nova.Setup(mgr, nova.Options{Host: h.Name(), Hardware: h.Hardware("nova/" + h.Name()), Clock: w.s})
 	})
 	p.Start()
 	return p
@@ -296,6 +312,33 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+func TestGuestAgentIsSaidOnce(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	v := w.place("web", "a")
+	w.fleet.SetGuest(kubevirt.DomainUUID(v), hwsim.Guest{Agent: true})
+	w.run(time.Minute)
+	connected := func() bool {
+		return slices.ContainsFunc(w.get("web").Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
+			return c.Type == kubevirtv1.VirtualMachineInstanceAgentConnected && c.Status == "True"
+		})
+	}
+	if !connected() || len(w.writes) != 2 {
+		t.Errorf("connected %v, writes %v", connected(), w.writes)
+	}
+	w.agents["a"].Crash()
+	w.run(time.Second)
+	w.agents["a"].Start()
+	w.run(time.Minute)
+	if !connected() || len(w.writes) != 2 {
+		t.Errorf("after a restart: connected %v, writes %v", connected(), w.writes)
+	}
+	w.migrate("web", "a", "b")
+	w.run(time.Minute)
+	if !connected() || w.phase("web") != "Running@b" {
+		t.Errorf("after a migration: connected %v, %s", connected(), w.phase("web"))
+	}
+}
+
 func TestAgentRestartFailsNobody(t *testing.T) {
 	w := newWorld(t, "a")
 	for i := range 20 {
@@ -358,3 +401,5 @@ func TestOrphan(t *testing.T) {
 	w.run(2 * time.Minute)
 	w.want("gently, and then gone", w.domains("a"), "")
 }
+
+func keyOf(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
