@@ -18,7 +18,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/yaml"
+
+	"github.com/adit-hv/adit/sim"
 )
 
 // writer is one manager of an object that nobody has applied yet.
@@ -105,41 +108,55 @@ func (c *Cluster) apply(rq *request, k *kind, key types.NamespacedName, data []b
 // attribute gives an object's fields to those who wrote them before anybody
 // applied: status to its last writer, the rest to theirs.
 func (k *kind) attribute(live *unstructured.Unstructured, writers []writer) (*unstructured.Unstructured, error) {
+	types, err := k.typeConverter()
+	if err != nil {
+		return nil, err
+	}
+	value, err := types.ObjectToTyped(live, typed.AllowDuplicates)
+	if err != nil {
+		return nil, err
+	}
+	all, err := value.ToFieldSet()
+	if err != nil {
+		return nil, err
+	}
+	system := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"))
+	for _, name := range []string{"name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
+		system.Insert(fieldpath.MakePathOrDie("metadata", name))
+	}
+	status, body := fieldpath.NewSet(fieldpath.MakePathOrDie("status")), fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"))
+	for name := range live.Object {
+		if name != "status" {
+			body.Insert(fieldpath.MakePathOrDie(name))
+		}
+	}
+	var entries []metav1.ManagedFieldsEntry
 	for _, sub := range []string{"", "status"} {
-		last := writer{manager: "before-first-apply"}
+		last, found := writer{}, false
 		for _, w := range writers {
 			if w.sub == sub && w.at >= last.at {
-				last = w
+				last, found = w, true
 			}
 		}
-		if sub == "status" && last.sub == "" {
+		if !found {
 			continue
 		}
-		fields, err := k.fieldManager(sub)
-		if err != nil {
-			return nil, err
-		}
-		was := live.DeepCopy()
-		delete(was.Object, "spec")
-		for name := range live.Object {
-			if name != "apiVersion" && name != "kind" && name != "metadata" && (sub == "" || name == sub) {
-				delete(was.Object, name)
+		owned := all.RecursiveDifference(body)
+		if sub == "" {
+			owned = all.RecursiveDifference(status).Difference(system)
+			for _, name := range []string{"apiVersion", "kind"} {
+				owned = owned.RecursiveDifference(fieldpath.NewSet(fieldpath.MakePathOrDie(name)))
 			}
 		}
-		if sub == "" {
-			was.SetLabels(nil)
-			was.SetAnnotations(nil)
-		}
-		// An entry must exist for updates to be tracked at all.
-		if was.GetManagedFields() == nil {
-			was.SetManagedFields([]metav1.ManagedFieldsEntry{})
-		}
-		updated, err := fields.Update(was, live, last.manager)
+		text, err := owned.ToJSON()
 		if err != nil {
 			return nil, err
 		}
-		live = updated.(*unstructured.Unstructured)
+		at := metav1.NewTime(sim.Epoch.Add(last.at).Truncate(time.Second))
+		entries = append(entries, metav1.ManagedFieldsEntry{Manager: last.manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: sub,
+			APIVersion: k.gvk.GroupVersion().String(), Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: text}})
 	}
+	live.SetManagedFields(entries)
 	return live, nil
 }
 
@@ -192,21 +209,25 @@ func sameManaged(a, b []metav1.ManagedFieldsEntry) bool {
 
 // fieldManager is the API server's own. It keeps no state between calls.
 func (k *facts) fieldManager(sub string) (*managedfields.FieldManager, error) {
-	types := managedfields.NewDeducedTypeConverter()
+	types, err := k.typeConverter()
+	if err != nil {
+		return nil, err
+	}
 	reset := map[fieldpath.APIVersion]*fieldpath.Set{}
 	version := fieldpath.APIVersion(k.gvk.GroupVersion().String())
-	if k.schema != nil {
-		var err error
-		if types, err = k.schema.converter(); err != nil {
-			return nil, err
-		}
-	}
 	if k.statusSub && sub == "" {
 		reset[version] = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
 	} else if sub == "status" {
 		reset[version] = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata"))
 	}
 	return managedfields.NewDefaultCRDFieldManager(types, asIs{}, asIs{}, asIs{}, k.gvk, k.gvk.GroupVersion(), sub, fieldpath.NewExcludeFilterSetMap(reset))
+}
+
+func (k *facts) typeConverter() (managedfields.TypeConverter, error) {
+	if k.schema == nil {
+		return managedfields.NewDeducedTypeConverter(), nil
+	}
+	return k.schema.converter()
 }
 
 func (p *pipeline) converter() (managedfields.TypeConverter, error) {

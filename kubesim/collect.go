@@ -171,7 +171,7 @@ func (c *Cluster) finishOwner(owner dependent) {
 		}
 		dep := d.k.objects[d.key]
 		n := d.k.shallow(dep.obj)
-		metaOf(n).OwnerReferences = slices.DeleteFunc(slices.Clone(metaOf(n).OwnerReferences), func(r metav1.OwnerReference) bool { return r.UID == uid })
+		metaOf(n).OwnerReferences = without(metaOf(n).OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid })
 		_, _ = c.replace(collector("patch"), d.k, dep, n)
 	}
 	if blocked {
@@ -181,8 +181,18 @@ func (c *Cluster) finishOwner(owner dependent) {
 		return
 	}
 	n := owner.k.shallow(st.obj)
-	metaOf(n).Finalizers = slices.DeleteFunc(slices.Clone(metaOf(n).Finalizers), func(f string) bool { return f == finalizer })
+	metaOf(n).Finalizers = without(metaOf(n).Finalizers, func(f string) bool { return f == finalizer })
 	_, _ = c.replace(collector("patch"), owner.k, st, n)
+}
+
+// without copies a list less some; an empty one is nil, as on the wire.
+func without[T any](list []T, some func(T) bool) (kept []T) {
+	for _, one := range list {
+		if !some(one) {
+			kept = append(kept, one)
+		}
+	}
+	return kept
 }
 
 func blocks(refs []metav1.OwnerReference, uid types.UID) bool {
