@@ -30,6 +30,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 		if err := r.Client.Patch(ctx, next, base); err != nil {
 			return fmt.Errorf("hold eviction %s: %w", e.Name, err)
 		}
+		r.written.note(next)
 		e = next
 	}
 	if err := r.withdraw(ctx, p); err != nil {
@@ -47,6 +48,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 		if err := r.Client.Patch(ctx, next, base); err != nil {
 			return fmt.Errorf("let eviction %s go: %w", e.Name, err)
 		}
+		r.written.forget(e)
 		ctrl.LoggerFrom(ctx).Info("Cancelled eviction", "Eviction", klog.KObj(e), "withdrawn", len(p.withdraw))
 		return nil
 	}
@@ -141,6 +143,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, e *kvmv1.Eviction, p plan)
 	if err := r.Client.Status().Patch(ctx, next, base); err != nil {
 		return fmt.Errorf("patch status of eviction %s: %w", e.Name, err)
 	}
+	r.written.note(next)
 	if ended(next) {
 		ctrl.LoggerFrom(ctx).Info("Eviction ended", "Eviction", klog.KObj(next), "moved", next.Status.Moved)
 	}

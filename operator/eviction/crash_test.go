@@ -11,9 +11,9 @@ import (
 )
 
 // TestAnOperatorThatDiesAnywhereMovesEachVMOnce kills the operator at each of
-// its API calls in turn, with the call's effect and without it.
+// its API calls in turn, every third of them, with the call's effect and without it.
 func TestAnOperatorThatDiesAnywhereMovesEachVMOnce(t *testing.T) {
-	for n := 1; n <= 60; n++ {
+	for n := 1; n <= 40; n += 3 {
 		for _, when := range []kubesim.Moment{kubesim.Before, kubesim.After} {
 			t.Run(fmt.Sprint(n, " ", when), func(t *testing.T) {
 				h := newHouse(t, uint64(n))
@@ -78,7 +78,6 @@ func TestADrainWritesItsStatusOnceForEachVM(t *testing.T) {
 			writes += c.N
 		}
 	}
-	t.Logf("%+v", h.cluster.Totals())
 	if writes > vms+5 {
 		t.Errorf("%d status writes for %d VMs", writes, vms)
 	}

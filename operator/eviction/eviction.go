@@ -85,6 +85,8 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	Planner  Planner
 	Parallel int
+
+	written written
 }
 
 // Reconcile observes, decides and acts.
@@ -95,6 +97,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if seen.eviction == nil {
 		return ctrl.Result{}, nil
+	}
+	if seen.behind {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}
 	p := decide(seen, r.Parallel)
 	err = r.act(ctx, seen, p)

@@ -24,6 +24,7 @@ import (
 // or is being deleted only what that needs is read.
 type observation struct {
 	now        time.Time
+	behind     bool              // We wrote a later version than this.
 	eviction   *kvmv1.Eviction   // nil: there is none.
 	hypervisor *kvmv1.Hypervisor // nil: there is none, and the API itself says so.
 
@@ -51,6 +52,9 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 		return seen, fmt.Errorf("read eviction %s: %w", req.Name, err)
 	}
 	seen.eviction = &eviction
+	if seen.behind = r.written.ahead(&eviction); seen.behind {
+		return seen, nil
+	}
 	if !eviction.DeletionTimestamp.IsZero() {
 		return seen, r.observeCancel(ctx, &seen)
 	}
