@@ -34,14 +34,15 @@ type facts struct {
 	statusSub  bool // has the status subresource
 	custom     bool // defined by a CRD
 	// unconditional kinds accept an update without a resource version.
-	unconditional bool
-	typ           reflect.Type // the Go struct
-	status, spec  int          // field indexes, -1 where there is none
-	body          []int        // fields that are neither metadata nor status
-	normal        walker
-	defaults      defaulter
-	schema        *pipeline
-	selectable    map[string]func(reflect.Value) string
+	unconditional  bool
+	typ            reflect.Type // the Go struct
+	status, spec   int          // field indexes, -1 where there is none
+	body           []int        // fields that are neither metadata nor status
+	normal         walker
+	defaults       defaulter
+	statusDefaults defaulter // of a status that is there
+	schema         *pipeline
+	selectable     map[string]func(reflect.Value) string
 }
 
 // Schemas are compiled kinds. Clusters of equal Scheme and CRDs may share one,
@@ -136,6 +137,9 @@ func (c *Cluster) compile(gvk schema.GroupVersionKind) (*facts, error) {
 			return nil, fmt.Errorf("compile the schema of %s: %w", gvk, err)
 		}
 		k.defaults = compileDefaults(k.schema.structural, k.typ, true)
+		if status, ok := k.schema.structural.Properties["status"]; ok && k.status >= 0 {
+			k.statusDefaults = compileDefaults(&status, k.typ.Field(k.status).Type, false)
+		}
 	} else {
 		if strings.Contains(gvk.Group, ".") && !strings.HasSuffix(gvk.Group, ".k8s.io") {
 			return nil, noMatch

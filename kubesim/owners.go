@@ -98,7 +98,13 @@ func (k *kind) changedFields(w Write) []string {
 		}
 	}
 	if k.status >= 0 {
-		out = append(out, structChanges("status", from.Field(k.status), to.Field(k.status))...)
+		before := from.Field(k.status)
+		if before.IsZero() && k.statusDefaults != nil {
+			// The first write of a status brings the schema's defaults with it.
+			before = reflect.New(before.Type()).Elem()
+			k.statusDefaults(before)
+		}
+		out = append(out, structChanges("status", before, to.Field(k.status))...)
 	}
 	return out
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command adit rehearses a KVM cloud: it plays scenarios of a fleet through the
+// real operator and agents, in the simulator, and reports what happened.
+//
+// It reads its flags and files and writes to standard output and the report's
+// folder. Exit codes: 0 all passed; 1 an expectation or invariant did not hold;
+// 2 bad input.
+package main
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// main runs the tool inside a test: only a test can open the synctest bubbles
+// in which runs live, and any program can be a test's binary.
+func main() {
+	testing.Init()
+	if err := flag.CommandLine.Parse(nil); err != nil { // ours are not the testing package's flags
+		os.Exit(exitBadInput)
+	}
+	any := func(_, _ string) (bool, error) { return true, nil }
+	testing.Main(any, []testing.InternalTest{{Name: "adit", F: func(t *testing.T) {
+		os.Exit(execute(t, os.Args[1:], os.Stdout, os.Stderr))
+	}}}, nil, nil)
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes, which programs rely on.
+const (
+	exitPass     = 0
+	exitFailed   = 1
+	exitBadInput = 2
+)
+
+// errFailed says that runs were played and did not pass; everything there is
+// to say has been printed.
+var errFailed = errors.New("failed")
+
+// version is set by the linker; see the Makefile.
+var version = ""
+
+func execute(t *testing.T, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(t)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	switch err := root.Execute(); {
+	case err == nil:
+		return exitPass
+	case errors.Is(err, errFailed):
+		return exitFailed
+	default:
+		fmt.Fprintln(stderr, "adit:", err)
+		return exitBadInput
+	}
+}
+
+func newRoot(t *testing.T) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "adit",
+		Short: "Rehearse a KVM cloud",
+		Long: `adit plays scenarios of a KVM fleet (hosts that die, daemons that hang,
+migrations that do not converge, drains) through the real operator and the real
+agents, in a deterministic simulator. The same seed gives the same run, bit for
+bit, on any machine.
+
+Begin with:  adit run                    the built-in suite
+             adit scenario list          what is in it
+             adit scenario show NAME     one of them, as a start for your own`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newRun(t), newScenario(), newVersion())
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
+	})
+	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(c.OutOrStdout(), "adit", versionText())
+			return err
+		},
+	}
+}
+
+// versionText is the version the binary was built with, or what Go knows of it.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenarios
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/ext"
+
+	"github.com/adit-hv/adit/testbed"
+)
+
+// Program is a compiled expression over the state of a world. Expressions are
+// CEL (https://cel.dev); their variables are those of testbed.View.
+type Program struct {
+	text    string
+	program cel.Program
+}
+
+// environment is CEL with our variables: all values are plain maps and lists,
+// so that a scenario can be read without knowing a Go type.
+func environment() (*cel.Env, error) {
+	row := cel.MapType(cel.StringType, cel.DynType)
+	options := []cel.EnvOption{ext.Strings(), ext.Sets(), ext.Math()}
+	for _, name := range testbed.ViewLists {
+		options = append(options, cel.Variable(name, cel.ListType(row)))
+	}
+	for _, name := range testbed.ViewMaps {
+		options = append(options, cel.Variable(name, cel.MapType(cel.StringType, row)))
+	}
+	for _, name := range testbed.ViewNumbers {
+		options = append(options, cel.Variable(name, cel.DoubleType))
+	}
+	return cel.NewEnv(append(options, cel.CrossTypeNumericComparisons(true))...)
+}
+
+func compile(text string) (*Program, error) {
+	env, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(text)
+	if issues != nil && issues.Err() != nil {
+		var problems []string
+		for _, e := range issues.Errors() {
+			problems = append(problems, fmt.Sprintf("at character %d: %s", e.Location.Column()+1, e.Message))
+		}
+		return nil, fmt.Errorf("%s; an expression is CEL over %s, as vms.all(v, v.running)", strings.Join(problems, "; "), strings.Join(slices.Concat(testbed.ViewLists, testbed.ViewMaps, testbed.ViewNumbers), ", "))
+	}
+	if !ast.OutputType().IsExactType(cel.BoolType) && !ast.OutputType().IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("the expression gives a %s; it must give true or false", ast.OutputType())
+	}
+	program, err := env.Program(ast)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{text: text, program: program}, nil
+}
+
+// Holds evaluates the expression. An error (a missing key, say) is not a
+// false: the caller decides.
+func (p *Program) Holds(view map[string]any) (bool, error) {
+	out, _, err := p.program.Eval(view)
+	if err != nil {
+		return false, err
+	}
+	holds, ok := out.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("the expression gave %v, not true or false", out.Value())
+	}
+	return holds, nil
+}
+
+func contains(list []string, s string) bool { return slices.Contains(list, s) }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

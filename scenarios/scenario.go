@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scenarios reads scenario files, plays them in a testbed and judges
+// what happened.
+//
+// A scenario is one YAML file: a fleet, a workload, a timeline of actions and
+// faults, and what must hold. It owns the format and its errors, which name
+// file, line, field and mend; the expectations, written in CEL over the state
+// of the world; and the run's record. It must never know what lies below the
+// testbed: how a host or an API is simulated.
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/adit-hv/adit/testbed"
+)
+
+// Scenario is a scenario file that was read and found good.
+type Scenario struct {
+	Name string // the file's name without its ending
+	File string
+
+	About    string
+	Why      string
+	For      time.Duration
+	Spec     testbed.Spec
+	Timeline []Step
+	Expect   []Expectation
+	Budget   Budget
+	Modes    []string
+}
+
+// Step is one entry of the timeline: at a time, or once an expression holds,
+// an action is done or a fault begins.
+type Step struct {
+	At    time.Duration
+	When  *Program // nil: at At
+	Delay time.Duration
+	Do    testbed.Action
+	Fault testbed.Fault
+	Text  string
+	Heal  bool
+}
+
+// Kind says how an expectation is judged.
+type Kind string
+
+// The kinds of expectations.
+const (
+	Eventually Kind = "eventually" // true at some instant of its window
+	Always     Kind = "always"     // true at each look in its window
+	Never      Kind = "never"      // false at each look in its window
+	AtEnd      Kind = "end"        // true at the end of the run
+)
+
+// Expectation is something that must hold.
+type Expectation struct {
+	Kind    Kind
+	Text    string
+	Program *Program
+	From    time.Duration
+	Until   time.Duration
+	Because string
+}
+
+// Budget bounds what a run may cost; zero is no bound.
+type Budget struct {
+	APIWrites uint64
+	Events    uint64
+}
+
+// file is the shape of a scenario file.
+type file struct {
+	About    string         `yaml:"about"`
+	Why      string         `yaml:"why"`
+	For      Duration       `yaml:"for"`
+	Modes    []string       `yaml:"modes"`
+	Fleet    []hostGroup    `yaml:"fleet"`
+	Workload []vmGroup      `yaml:"workload"`
+	Operator operatorFields `yaml:"operator"`
+	API      apiFields      `yaml:"api"`
+	Timeline []stepFields   `yaml:"timeline"`
+	Expect   []expectFields `yaml:"expect"`
+	Budget   budgetFields   `yaml:"budget"`
+}
+
+type hostGroup struct {
+	Name         string             `yaml:"name"`
+	Count        int                `yaml:"count"`
+	Model        string             `yaml:"model"`
+	Zone         string             `yaml:"zone"`
+	Rack         string             `yaml:"rack"`
+	Capabilities string             `yaml:"capabilities"`
+	OSRelease    string             `yaml:"osRelease"`
+	DMI          map[string]string  `yaml:"dmi"`
+	Labels       map[string]string  `yaml:"labels"`
+	Migration    Size               `yaml:"migrationBandwidth"`
+	Overcommit   map[string]float64 `yaml:"overcommit"`
+}
+
+type vmGroup struct {
+	Name       string            `yaml:"name"`
+	Count      int               `yaml:"count"`
+	At         Duration          `yaml:"at"`
+	Every      Duration          `yaml:"every"`
+	CPUs       int               `yaml:"cpus"`
+	Memory     Size              `yaml:"memory"`
+	Labels     map[string]string `yaml:"labels"`
+	Host       string            `yaml:"host"`
+	Apart      string            `yaml:"apart"`
+	Priority   string            `yaml:"priority"`
+	Traits     []string          `yaml:"traits"`
+	CPUModel   string            `yaml:"cpuModel"`
+	NUMA       bool              `yaml:"numa"`
+	Stopped    bool              `yaml:"stopped"`
+	Pinned     bool              `yaml:"pinned"`
+	Grace      Duration          `yaml:"grace"`
+	Boot       Duration          `yaml:"boot"`
+	Used       Size              `yaml:"used"`
+	DirtyRate  Size              `yaml:"dirtyRate"`
+	WorkingSet Size              `yaml:"workingSet"`
+	Agent      bool              `yaml:"agent"`
+	Shutdown   Duration          `yaml:"shutdown"`
+	Deaf       bool              `yaml:"deaf"`
+}
+
+type operatorFields struct {
+	Migrations         int      `yaml:"migrations"`
+	PerHost            int      `yaml:"perHost"`
+	PerTarget          int      `yaml:"perTarget"`
+	Bandwidth          Size     `yaml:"bandwidth"`
+	CompletionPerGiB   Duration `yaml:"completionPerGiB"`
+	Progress           Duration `yaml:"progress"`
+	AutoConverge       bool     `yaml:"autoConverge"`
+	PostCopy           bool     `yaml:"postCopy"`
+	WorkloadDisruption bool     `yaml:"workloadDisruption"`
+	Unschedulable      Duration `yaml:"unschedulable"`
+	Floor              int      `yaml:"floor"`
+	Replicas           int      `yaml:"replicas"`
+}
+
+type apiFields struct {
+	Latency     Duration `yaml:"latency"`
+	Lag         Duration `yaml:"lag"`
+	EagerLeases bool     `yaml:"eagerLeases"`
+}
+
+type stepFields struct {
+	At    Duration `yaml:"at"`
+	When  string   `yaml:"when"`
+	Delay Duration `yaml:"delay"`
+	Do    string   `yaml:"do"`
+	Fault string   `yaml:"fault"`
+	Heal  bool     `yaml:"heal"`
+}
+
+type expectFields struct {
+	Eventually string   `yaml:"eventually"`
+	Always     string   `yaml:"always"`
+	Never      string   `yaml:"never"`
+	End        string   `yaml:"end"`
+	From       Duration `yaml:"from"`
+	Until      Duration `yaml:"until"`
+	Within     Duration `yaml:"within"`
+	Because    string   `yaml:"because"`
+}
+
+type budgetFields struct {
+	APIWrites int `yaml:"apiWrites"`
+	Events    int `yaml:"events"`
+}
+
+// Load reads one scenario file.
+func Load(path string) (*Scenario, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name a scenario file, a folder of them, or nothing for the built-in suite", err)
+	}
+	return Parse(path, data, os.ReadFile)
+}
+
+// Parse reads a scenario from data. name is used in errors; read opens the
+// files that it names, whose paths are relative to it.
+func Parse(name string, data []byte, read func(string) ([]byte, error)) (*Scenario, error) {
+	tree, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, located(name, err)
+	}
+	if len(tree.Docs) == 0 || tree.Docs[0].Body == nil {
+		return nil, &Error{File: name, Line: 1, Column: 1, Problem: "the file is empty; a scenario has at least about, for, fleet and expect"}
+	}
+	if len(tree.Docs) > 1 {
+		e := at(tree.Docs[1], "a second document; put one scenario in one file")
+		e.File = name
+		return nil, e
+	}
+	var f file
+	if err := yaml.NodeToValue(tree.Docs[0].Body, &f, yaml.Strict()); err != nil {
+		return nil, located(name, err)
+	}
+	b := builder{name: name, body: tree.Docs[0].Body, read: func(p string) ([]byte, error) { return read(filepath.Join(filepath.Dir(name), p)) }}
+	s := b.scenario(f)
+	if b.err != nil {
+		b.err.File = name
+		return nil, b.err
+	}
+	return s, nil
+}
+
+// located turns the YAML library's errors into ours.
+func located(name string, err error) error {
+	var ours *Error
+	if errors.As(err, &ours) {
+		ours.File = name
+		return ours
+	}
+	e := &Error{File: name, Problem: err.Error()}
+	var theirs yaml.Error
+	if errors.As(err, &theirs) {
+		e.Problem = theirs.GetMessage()
+		if token := theirs.GetToken(); token != nil {
+			e.Line, e.Column = token.Position.Line, token.Position.Column
+		}
+		var unknown *yaml.UnknownFieldError
+		if errors.As(err, &unknown) {
+			e.Problem += "; " + knownFields
+		}
+	}
+	return e
+}
+
+const knownFields = "see docs/scenarios.md for the fields a scenario has, or check the spelling and the indentation"
+
+// builder turns the file's fields into a Scenario and keeps the first mistake.
+type builder struct {
+	name string
+	body ast.Node
+	read func(string) ([]byte, error)
+	err  *Error
+}
+
+// fail records a mistake at the node that path leads to, or at the nearest
+// one above it.
+func (b *builder) fail(path, format string, args ...any) {
+	if b.err != nil {
+		return
+	}
+	problem := fmt.Sprintf(format, args...)
+	for p := path; ; {
+		node := b.body
+		if p != "" {
+			if yp, err := yaml.PathString("$." + p); err == nil {
+				if n, err := yp.FilterNode(b.body); err == nil && n != nil {
+					node = n
+				} else {
+					node = nil
+				}
+			}
+		}
+		if node != nil && node.GetToken() != nil {
+			position := node.GetToken().Position
+			b.err = &Error{Line: position.Line, Column: position.Column, Problem: problem}
+			if path != "" {
+				b.err.Problem = path + ": " + problem
+			}
+			return
+		}
+		if p == "" {
+			b.err = &Error{Problem: path + ": " + problem}
+			return
+		}
+		if i := strings.LastIndexAny(p, ".["); i >= 0 {
+			p = p[:i]
+		} else {
+			p = ""
+		}
+	}
+}

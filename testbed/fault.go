@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/adit-hv/adit/hwsim"
+	"github.com/adit-hv/adit/kubesim"
+	"github.com/adit-hv/adit/sim"
+)
+
+// ParseFault reads a fault of a process, of the hardware or of the API.
+func ParseFault(text string) (Fault, error) {
+	c, err := parseCommand(text)
+	if err != nil {
+		return Fault{}, err
+	}
+	f := Fault{command: c}
+	if f.For, err = c.duration("for"); err != nil {
+		return Fault{}, err
+	}
+	switch {
+	case isProcessFault(c.verb):
+		v := processFaults[c.verb]
+		if err := c.only(slices.Concat(v.needs, v.may)...); err != nil {
+			return Fault{}, err
+		}
+		if err := c.need(v.needs...); err != nil {
+			return Fault{}, err
+		}
+		if agent := c.args["agent"]; agent != "" && agent != "node" && agent != "nova" {
+			return Fault{}, fmt.Errorf("agent=%s is no agent; it is node or nova", agent)
+		}
+	case slices.Contains(hwsim.FaultKinds(), c.verb):
+		_, err = hwsim.ParseFault(text)
+	case slices.Contains(kubesim.FaultKinds(), c.verb):
+		_, err = kubesim.ParseFault(text)
+	default:
+		err = fmt.Errorf("%q is no fault; the faults are %s", c.verb, strings.Join(FaultKinds(), ", "))
+	}
+	return f, err
+}
+
+// FaultKinds returns the kinds of faults there are.
+func FaultKinds() []string {
+	return slices.Concat(sortedKeys(processFaults), hwsim.FaultKinds(), kubesim.FaultKinds())
+}
+
+func isProcessFault(verb string) bool {
+	_, ok := processFaults[verb]
+	return ok
+}
+
+// Check says whether the names a fault gives can be there.
+func (f Fault) Check(spec Spec) error {
+	if slices.Contains(kubesim.FaultKinds(), f.verb) {
+		return nil // its on= names processes and users
+	}
+	for _, key := range []string{"on", "between"} {
+		if f.args[key] != "" {
+			if err := spec.checkHosts(f.args[key]); err != nil {
+				return err
+			}
+		}
+	}
+	if vm := f.args["vm"]; vm != "" {
+		return spec.checkVMs(vm)
+	}
+	return nil
+}
+
+// Inject lets a fault begin. A hardware fault of a VM strikes each VM its
+// pattern matches now; a host's, each host.
+func (w *World) Inject(f Fault) {
+	w.Scheduler.Note(sim.Note{Component: "fault", What: "begin", Object: f.text})
+	w.watch.changed()
+	w.watch.faultBegan(f)
+	if err := w.inject(f); err != nil {
+		w.Scheduler.Note(sim.Note{Component: "fault", What: "refused", Object: f.text, Detail: err.Error()})
+		w.watch.mark("refused", f.text+": "+err.Error(), "")
+	}
+}
+
+func (w *World) inject(f Fault) error {
+	switch {
+	case isProcessFault(f.verb):
+		return w.injectProcess(f)
+	case slices.Contains(kubesim.FaultKinds(), f.verb):
+		fault, err := kubesim.ParseFault(f.text)
+		if err != nil {
+			return err
+		}
+		w.lasts(w.Cluster.Inject(fault), f)
+		return nil
+	default:
+		return w.injectHardware(f)
+	}
+}
+
+func (w *World) injectHardware(f Fault) error {
+	fault, err := hwsim.ParseFault(f.text)
+	if err != nil {
+		return err
+	}
+	for _, list := range []*[]string{&fault.On, &fault.Between} {
+		if len(*list) > 0 {
+			*list = pick(strings.Join(*list, ","), w.spec.HostNames())
+		}
+	}
+	if fault.VM == "" {
+		return w.Fleet.Inject(fault)
+	}
+	vms := pick(fault.VM, w.vmOrder)
+	if len(vms) == 0 {
+		return fmt.Errorf("there is no VM %s now", fault.VM)
+	}
+	for _, name := range vms {
+		fault.VM = w.vms[name].uuid
+		if err := w.Fleet.Inject(fault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) injectProcess(f Fault) error {
+	processes := w.operators()
+	if strings.HasPrefix(f.verb, "agent.") {
+		processes = w.agents(pick(f.args["on"], w.spec.HostNames()), f.args["agent"])
+	}
+	back := f.For
+	if back == 0 {
+		back = restartAfter
+	}
+	for _, p := range processes {
+		var begin, end func()
+		switch _, what, _ := strings.Cut(f.verb, "."); what {
+		case "crash":
+			begin, end = p.Crash, func() { w.startIfUp(p) }
+		case "pause":
+			begin, end = p.Pause, p.Resume
+		case "partition":
+			begin, end = func() { p.Partition(true) }, func() { p.Partition(false) }
+		}
+		begin()
+		ended := false
+		once := func() {
+			if !ended {
+				ended = true
+				end()
+			}
+		}
+		w.ends = append(w.ends, once)
+		w.Scheduler.After(back, once)
+	}
+	return nil
+}
+
+// startIfUp starts a process again unless the host it runs on is down: then it
+// starts when that has booted.
+func (w *World) startIfUp(p *kubesim.Process) {
+	if _, host, onHost := strings.Cut(p.Name(), "/"); onHost && w.Fleet.Host(host).State() != hwsim.HostUp {
+		return
+	}
+	if !p.Alive() {
+		p.Start()
+	}
+}
+
+// lasts remembers how to end a fault that has no end of its own.
+func (w *World) lasts(end func(), f Fault) {
+	if end != nil && f.For == 0 {
+		w.ends = append(w.ends, end)
+	}
+}
+
+// Heal ends all faults: what is off is switched on, what is cut is whole.
+func (w *World) Heal() {
+	w.Scheduler.Note(sim.Note{Component: "fault", What: "heal"})
+	w.watch.changed()
+	w.watch.mark("action", "heal", "")
+	ends := w.ends
+	w.ends = nil
+	for _, end := range ends {
+		end()
+	}
+	w.Fleet.HealAll()
+	w.watch.healed(w.Scheduler.Elapsed())
+}
+
+// LastFaultEnd is the virtual time at which the last fault with an end of its
+// own is over.
+func (w *World) LastFaultEnd() time.Duration { return w.watch.lastFaultEnd }
+
+// FaultHelp returns the faults with what they take and do, for --help and the
+// documentation.
+func FaultHelp() [][2]string {
+	var out [][2]string
+	for _, name := range sortedKeys(processFaults) {
+		v := processFaults[name]
+		line := name
+		for _, k := range v.needs {
+			line += " " + k + "="
+		}
+		for _, k := range v.may {
+			line += " [" + k + "=]"
+		}
+		out = append(out, [2]string{line, v.help})
+	}
+	return append(append(out, hwsim.FaultHelp()...), kubesim.FaultHelp()...)
+}

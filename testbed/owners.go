@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/kubesim"
+)
+
+// The roles that write.
+var (
+	byOperator = []string{"operator"}
+	byNode     = []string{"agents/node"}
+	byNova     = []string{"agents/nova"}
+	byPeople   = []string{"nobody"} // no process; people have no role and may write anything
+	byBoth     = []string{"operator", "agents/nova"}
+)
+
+// owners is ARCHITECTURE.md's table of who writes which field. The first rule
+// that matches a field decides.
+var owners = kubesim.OwnerRules{
+	{Group: kvmv1.GroupVersion.Group, Kind: "Hypervisor"}: {
+		{Field: "status.conditions[Ready]", Roles: byOperator},
+		{Field: "status.conditions[Tainted]", Roles: byOperator},
+		{Field: "status.conditions[Terminating]", Roles: byOperator},
+		{Field: "status.conditions[HypervisorDisabled]", Roles: byOperator},
+		{Field: "status.conditions[Evicting]", Roles: byOperator},
+		{Field: "status.conditions[*]", Roles: byNode},
+		{Field: "status.internalIp", Roles: byOperator},
+		{Field: "status.evicted", Roles: byOperator},
+		{Field: "status.*", Roles: byNode},
+		{Field: "metadata.annotations[kvm.cloud.sap/identity]", Roles: byNode},
+		{Field: "*", Roles: byOperator},
+	},
+	{Group: kvmv1.GroupVersion.Group, Kind: "Eviction"}:             {{Field: "*", Roles: byOperator}},
+	{Group: kvmv1.GroupVersion.Group, Kind: "Migration"}:            {{Field: "*", Roles: byNode}},
+	{Group: "coordination.k8s.io", Kind: "Lease"}:                   {{Field: "*", Roles: []string{"agents/node", "operator"}}},
+	{Group: "", Kind: "Node"}:                                       {{Field: "spec.taints", Roles: byOperator}, {Field: "spec", Roles: byOperator}, {Field: "*", Roles: byPeople}},
+	{Group: "kubevirt.io", Kind: "VirtualMachineInstanceMigration"}: {{Field: "*", Roles: byOperator}},
+	{Group: "kubevirt.io", Kind: "VirtualMachineInstance"}: {
+		{Field: "spec", Roles: byPeople},
+		{Field: "metadata.annotations[" + kubevirt.AnnotationPowerState + "]", Roles: byPeople},
+		{Field: "metadata.annotations[" + kubevirt.AnnotationRunToken + "]", Roles: byOperator},
+		{Field: "metadata.finalizers", Roles: byBoth},
+		{Field: "metadata.labels[*]", Roles: byBoth},
+		{Field: "status.conditions[PodScheduled]", Roles: byOperator},
+		{Field: "status.conditions[*]", Roles: byBoth}, // nova's; compute refuses what is not supported
+		{Field: "status.nodeName", Roles: byBoth},
+		{Field: "status.phase", Roles: byBoth},
+		{Field: "status.phaseTransitionTimestamps", Roles: byBoth},
+		{Field: "status.reason", Roles: byBoth},
+		{Field: "status.migrationState", Roles: byBoth},
+		{Field: "status.*", Roles: byNova},
+		{Field: "*", Roles: byBoth},
+	},
+}
+
+// kind is a kind of ours or of KubeVirt's.
+func kind(group, version, kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+}
+
+// The kinds the view looks at.
+var (
+	kindHypervisor = kind("kvm.cloud.sap", "v1", "Hypervisor")
+	kindEviction   = kind("kvm.cloud.sap", "v1", "Eviction")
+	kindRecord     = kind("kvm.cloud.sap", "v1alpha1", "Migration")
+	kindVMI        = kind("kubevirt.io", "v1", "VirtualMachineInstance")
+	kindVMIM       = kind("kubevirt.io", "v1", "VirtualMachineInstanceMigration")
+)

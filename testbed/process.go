@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/adit-hv/adit/agents/node"
+	"github.com/adit-hv/adit/agents/nova"
+	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/hwsim"
+	"github.com/adit-hv/adit/kubesim"
+	"github.com/adit-hv/adit/operator/compute"
+	"github.com/adit-hv/adit/operator/eviction"
+	"github.com/adit-hv/adit/operator/hypervisor"
+	"github.com/adit-hv/adit/operator/maintenance"
+	"github.com/adit-hv/adit/operator/migration"
+	"github.com/adit-hv/adit/operator/readiness"
+)
+
+// agentNamespace holds the agents' Leases and the Migration records.
+const agentNamespace = "kvm"
+
+// startOperator starts the operator's replicas. One alone needs no election.
+func (w *World) startOperator() {
+	replicas := max(1, w.spec.Operator.Replicas)
+	for i := range replicas {
+		name, o := "operator", kubesim.ProcessOptions{Role: "operator", RestartAfter: restartAfter}
+		if replicas > 1 {
+			name, o.LeaderElection = fmt.Sprintf("operator-%d", i), agentNamespace+"/operator"
+		}
+		w.start(name, o, w.setupOperator)
+	}
+}
+
+// restartAfter is how soon a process that ended is started again, as a kubelet
+// restarts a container at first.
+const restartAfter = 5 * time.Second
+
+// setupOperator lists all that runs in the operator.
+func (w *World) setupOperator(mgr manager.Manager) error {
+	o, clock := w.spec.Operator, w.Scheduler
+	if err := hypervisor.Setup(mgr, hypervisor.Options{}); err != nil {
+		return err
+	}
+	if err := readiness.Setup(mgr, readiness.Options{Clock: clock, Namespace: agentNamespace}); err != nil {
+		return err
+	}
+	floor := intstr.FromInt32(int32(max(1, o.Floor)))
+	if err := maintenance.Setup(mgr, maintenance.Options{Clock: clock, MinActive: &floor}); err != nil {
+		return err
+	}
+	fleet, err := compute.Setup(mgr, compute.Options{Clock: clock})
+	if err != nil {
+		return err
+	}
+	if err := eviction.Setup(mgr, eviction.Options{Clock: clock, Parallel: o.PerHost, Planner: planner{fleet}}); err != nil {
+		return err
+	}
+	var bandwidth *resource.Quantity
+	if o.Bandwidth > 0 {
+		bandwidth = resource.NewQuantity(int64(o.Bandwidth), resource.BinarySI)
+	}
+	return migration.Setup(mgr, fleet, migration.Options{
+		Clock: clock, PerFleet: o.Migrations, PerHost: o.PerHost, PerTarget: o.PerTarget, Bandwidth: bandwidth,
+		CompletionTimeoutPerGiB: o.CompletionPerGiB, ProgressTimeout: o.Progress,
+		AllowAutoConverge: o.AutoConverge, AllowPostCopy: o.PostCopy, AllowWorkloadDisruption: o.WorkloadDisruption,
+		UnschedulableTimeout: o.Unschedulable,
+	})
+}
+
+// planner lets evictions ask compute what would happen.
+type planner struct{ fleet *compute.Fleet }
+
+func (p planner) WhatIf(_ context.Context, vmis []*kubevirtv1.VirtualMachineInstance, from string) []eviction.Verdict {
+	var out []eviction.Verdict
+	for _, v := range p.fleet.WhatIf(vmis, from) {
+		verdict := eviction.Verdict{Destination: v.Host}
+		if v.Host == "" {
+			verdict.Reason, verdict.Message = "NoHost", v.Why
+		}
+		out = append(out, verdict)
+	}
+	return out
+}
+
+// startAgents starts a host's agents and ties them to the host: they end when
+// it goes down and start when it has booted.
+func (w *World) startAgents(h *hwsim.Host) {
+	host := h.Name()
+	onHost, err := labels.NewRequirement(kubevirt.HostLabel(host), selection.Exists, nil)
+	if err != nil {
+		panic(err) // a host's name is checked when it is added
+	}
+	ownHypervisor := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", host)}
+	nodeAgent := w.start("node/"+host, kubesim.ProcessOptions{
+		Role: "agents/node", Host: host, RestartAfter: restartAfter,
+		ByObject: node.ByObject(host),
+	}, func(mgr manager.Manager) error {
+		return node.Setup(mgr, node.Options{Host: host, Namespace: agentNamespace, Hardware: h.Hardware("node/" + host), Clock: w.Scheduler})
+	})
+	novaAgent := w.start("nova/"+host, kubesim.ProcessOptions{
+		Role: "agents/nova", Host: host, RestartAfter: restartAfter,
+		ByObject: map[client.Object]cache.ByObject{
+			&kubevirtv1.VirtualMachineInstance{}: {Label: labels.NewSelector().Add(*onHost)},
+			&kvmv1.Hypervisor{}:                  ownHypervisor,
+		},
+	}, func(mgr manager.Manager) error {
+		return nova.Setup(mgr, nova.Options{Host: host, Hardware: h.Hardware("nova/" + host), Clock: w.Scheduler})
+	})
+	for _, p := range []*kubesim.Process{nodeAgent, novaAgent} {
+		h.OnDown(p.Crash)
+		h.OnBoot(p.Start)
+		h.OnHang(func(hung bool) {
+			if hung {
+				p.Pause()
+			} else {
+				p.Resume()
+			}
+		})
+	}
+}
+
+func (w *World) start(name string, o kubesim.ProcessOptions, setup func(manager.Manager) error) *kubesim.Process {
+	p := w.Cluster.Process(name, o, setup)
+	w.processes[name] = p
+	w.order = append(w.order, name)
+	if c := w.options.Crash; c.Process == name && c.Nth > 0 {
+		moment := kubesim.Before
+		if c.After {
+			moment = kubesim.After
+		}
+		p.CrashAt(c.Nth, moment)
+	}
+	p.Start()
+	return p
+}
+
+// Process returns the process of that name, or nil.
+func (w *World) Process(name string) *kubesim.Process { return w.processes[name] }
+
+// Processes returns the names of all processes.
+func (w *World) Processes() []string { return w.order }
+
+// step is called for each call of the hardware: it is an instant at which the
+// calling process may die, as each call of the API is.
+func (w *World) step(c hwsim.Call) error {
+	p, task := w.processes[c.Who], w.Scheduler.Current()
+	if p == nil || task == nil {
+		return nil
+	}
+	if !c.After {
+		w.calls[task] = p.Step(c.Name)
+	} else if done := w.calls[task]; done != nil {
+		delete(w.calls, task)
+		done()
+	}
+	return nil
+}
+
+// agents returns the agent processes of hosts, of one kind or of both.
+func (w *World) agents(hosts []string, kind string) []*kubesim.Process {
+	var out []*kubesim.Process
+	for _, h := range hosts {
+		for _, k := range []string{"node", "nova"} {
+			if kind == "" || kind == k {
+				out = append(out, w.processes[k+"/"+h])
+			}
+		}
+	}
+	return out
+}
+
+func (w *World) operators() []*kubesim.Process {
+	var out []*kubesim.Process
+	for _, name := range w.order {
+		if strings.HasPrefix(name, "operator") {
+			out = append(out, w.processes[name])
+		}
+	}
+	return out
+}
