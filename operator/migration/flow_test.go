@@ -4,6 +4,7 @@ package migration_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/config/crd"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/operator/compute"
@@ -39,6 +40,9 @@ type play struct {
 	writes   map[string]int   // By process and kind.
 	ends     map[string]int   // Of each migration.
 }
+
+// seeds is how many worlds each of the long tests plays.
+var seeds = flag.Uint64("seeds", 5, "how many worlds to play")
 
 // schemas keeps the compiled kinds from play to play.
 var schemas = kubesim.NewSchemas()
@@ -200,6 +204,8 @@ func (p *play) step(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	now := metav1.NewTime(p.s.Now())
 	m := vmi.Status.MigrationState
 	switch {
+	case vmi.DeletionTimestamp != nil:
+		vmi.Finalizers = nil
 	case vmi.Status.Phase == kubevirtv1.Scheduled && vmi.Status.NodeName != "":
 		vmi.Status.Phase = kubevirtv1.Running
 	case m == nil || m.Completed:
@@ -255,6 +261,30 @@ func TestOneVMOneMigrationCostsFiveWrites(t *testing.T) {
 	}
 }
 
+func TestRoomThatAppearsIsTaken(t *testing.T) {
+	p := newPlay(t, 3)
+	p.host("a", 8)
+	p.vm("first", 8)
+	p.agents()
+	p.s.Run(10 * time.Second)
+	p.vm("second", 8)
+	p.s.Run(10 * time.Minute)
+	vmi := p.see("second")
+	if len(vmi.Status.Conditions) != 1 || vmi.Status.Conditions[0].Message != "0/1 hosts: 1 not enough memory" || vmi.Status.Phase != kubevirtv1.Pending {
+		t.Errorf("without room: %s %v", vmi.Status.Phase, vmi.Status.Conditions)
+	}
+	if p.writes["VirtualMachineInstance"] != 2 {
+		t.Errorf("waiting wrote %d times, want 1 besides the first's", p.writes["VirtualMachineInstance"]-1)
+	}
+	if err := p.api.Delete(context.Background(), p.see("first")); err != nil {
+		t.Fatal(err)
+	}
+	p.s.Run(10*time.Minute + 5*time.Second)
+	if vmi := p.see("second"); vmi.Status.Phase != kubevirtv1.Running {
+		t.Errorf("five seconds after there is room it is %s", vmi.Status.Phase)
+	}
+}
+
 // TestCancelledInEachPhase is CA-01.
 func TestCancelledInEachPhase(t *testing.T) {
 	p := newPlay(t, 2)
@@ -291,10 +321,39 @@ func TestCancelledInEachPhase(t *testing.T) {
 	}
 }
 
+// TestTroubledAPI has writes with an unknown end, refusals and watches that
+// break, until after five minutes all is well.
+func TestTroubledAPI(t *testing.T) {
+	for seed := range *seeds {
+		p := newPlay(t, seed)
+		for i := range 4 {
+			p.host(fmt.Sprint("h", i), 16)
+		}
+		for i := range 10 {
+			p.vm(fmt.Sprint("v", i), 4)
+		}
+		p.agents()
+		for _, text := range []string{"api.timeout for=5m p=0.2", "api.429 for=5m p=0.1 delay=2s", "api.409 for=5m p=0.1", "api.5xx for=5m p=0.1"} {
+			fault, err := kubesim.ParseFault(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.c.Inject(fault)
+		}
+		for i := range 10 {
+			p.s.Run(time.Duration(10+10*i) * time.Second)
+			p.migrate(fmt.Sprint("m", i), fmt.Sprint("v", i))
+			p.c.Inject(kubesim.Fault{Kind: "watch.cut", For: 3 * time.Second})
+		}
+		p.s.Run(15 * time.Minute)
+		p.allWell(seed)
+	}
+}
+
 // TestCrashesAnywhere kills the operator at each of its calls' edges while VMs
 // are placed and moved.
 func TestCrashesAnywhere(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range *seeds {
 		p := newPlay(t, seed)
 		for i := range 4 {
 			p.host(fmt.Sprint("h", i), 16)
@@ -316,16 +375,17 @@ func TestCrashesAnywhere(t *testing.T) {
 		p.s.Run(31 * time.Second)
 		p.operator.CrashAt(1+int(seed), moment)
 		p.s.Run(10 * time.Minute)
-		for i := range 10 {
-			if vmi := p.see(fmt.Sprint("v", i)); vmi.Status.Phase != kubevirtv1.Running {
-				t.Errorf("seed %d: %s is %s", seed, vmi.Name, vmi.Status.Phase)
-			}
-			if got := p.phaseOf(fmt.Sprint("m", i)); got != "Succeeded" {
-				t.Errorf("seed %d: m%d is %s", seed, i, got)
-			}
+		p.allWell(seed)
+	}
+}
+
+func (p *play) allWell(seed uint64) {
+	for i := range 10 {
+		if vmi := p.see(fmt.Sprint("v", i)); vmi.Status.Phase != kubevirtv1.Running {
+			p.Fatalf("seed %d: %s is %s", seed, vmi.Name, vmi.Status.Phase)
 		}
-		if t.Failed() {
-			return
+		if got := p.phaseOf(fmt.Sprint("m", i)); got != "Succeeded" {
+			p.Fatalf("seed %d: m%d is %s", seed, i, got)
 		}
 	}
 }

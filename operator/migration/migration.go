@@ -41,6 +41,10 @@ import (
 // indexVMI finds migrations by the VMI they are of.
 const indexVMI = "spec.vmiName"
 
+// catchUp is when a VMI is looked at again of which the cache shows an old view.
+// The event that renews it may be of no interest by itself.
+const catchUp = time.Second
+
 // Options are the limits of migrations. Zero values mean the defaults, which
 // are KubeVirt's where it has one.
 type Options struct {
@@ -124,15 +128,18 @@ type Reconciler struct {
 // is given back.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	seen, err := r.observe(ctx, req)
-	if err != nil || seen.behind {
-		return ctrl.Result{RequeueAfter: seen.lookAgain()}, err
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if seen.behind {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
 	p := decide(seen, r.Options)
 	if err := r.act(ctx, seen, p); err != nil {
 		return ctrl.Result{}, err
 	}
 	if p.conflict {
-		p.again = sooner(p.again, time.Second)
+		p.again = sooner(p.again, catchUp)
 	}
 	return ctrl.Result{RequeueAfter: p.again, Priority: &p.priority}, nil
 }
@@ -140,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation, error) {
 	seen := observation{now: r.Options.Clock.Now(), key: req.NamespacedName}
 	if !r.Fleet.Synced() {
-		seen.behind, seen.unsynced = true, true
+		seen.behind = true
 		return seen, nil
 	}
 	var migrations kubevirtv1.VirtualMachineInstanceMigrationList

@@ -50,8 +50,7 @@ func retryOf(priority int) time.Duration {
 type observation struct {
 	now        time.Time
 	key        types.NamespacedName
-	behind     bool // A later version of something was seen or written before.
-	unsynced   bool // The fleet is not filled yet.
+	behind     bool // A later version of something was seen or written before, or the fleet is not filled yet.
 	vmi        *kubevirtv1.VirtualMachineInstance
 	migrations []kubevirtv1.VirtualMachineInstanceMigration // Oldest first.
 
@@ -65,13 +64,6 @@ type observation struct {
 	slot bool
 	host string
 	why  compute.Refusal
-}
-
-func (seen *observation) lookAgain() time.Duration {
-	if seen.unsynced {
-		return time.Second
-	}
-	return 0 // What is ahead will come as an event.
 }
 
 // canceled says that the migration the VMI is on is no longer wanted.
