@@ -19,13 +19,17 @@ import (
 )
 
 // TestCrashAnywhere kills an agent at each call it makes, before and after the
-// call takes effect, while a VM starts, moves and stops: it must end as if
-// nobody had died, and never run twice.
+// call takes effect, while a VM starts, moves, stops, moves again and is
+// deleted: it must end as if nobody had died, and never run twice.
 func TestCrashAnywhere(t *testing.T) {
+	every := 1
+	if testing.Short() {
+		every = 7
+	}
 	for _, host := range []string{"a", "b"} {
 		for _, when := range []kubesim.Moment{kubesim.Before, kubesim.After} {
 			struck := 0
-			for n := 1; n <= 60; n++ {
+			for n := 1; n <= 80; n += every {
 				w := newWorld(t, "a", "b")
 				agent := w.agents[host]
 				agent.CrashAt(n, when)
@@ -52,12 +56,22 @@ func TestCrashAnywhere(t *testing.T) {
 				w.want("stopped", w.phase("web"), "Scheduled@b")
 				w.want("a", w.domains("a"), "")
 				w.want("b", w.domains("b"), "vms_web shut off")
+				w.migrate("web", "b", "a")
+				pass(60 * time.Second)
+				w.want("moved cold", w.phase("web"), "Scheduled@a")
+				w.want("b after it", w.domains("b"), "")
+				w.must(w.user.Delete(t.Context(), w.get("web")))
+				pass(60 * time.Second)
+				w.want("a after the deletion", w.domains("a"), "")
+				if w.exists("web") {
+					t.Error("the deleted VM is still there")
+				}
 				for _, v := range w.fleet.Ledger().Violations() {
 					t.Error(v)
 				}
 				struck += agent.Restarts()
 				if t.Failed() {
-					t.Fatalf("agent of %s died at its call %d (%d is before, 1 after): %+v", host, n, when, w.get("web").Status)
+					t.Fatalf("agent of %s died at its call %d (%d is before, 1 after): %v", host, n, when, w.writes)
 				}
 				w.cluster.Close()
 				if agent.Restarts() == 0 {

@@ -20,13 +20,6 @@ const (
 
 	// startTries bounds how often a job that cannot be started is tried.
 	startTries = 5
-
-	// A broken post-copy is recovered when both sides reach each other again.
-	// Until then each try is in vain; it is given up after recoveryLimit, and
-	// tried no more often than recoveryFirst, doubling up to recoveryMost.
-	recoveryFirst = 10 * time.Second
-	recoveryMost  = 60 * time.Second
-	recoveryLimit = 10 * time.Minute
 )
 
 // sourceOf is a VM of this host on its way to another.
@@ -299,71 +292,6 @@ func fellOver(o observation) plan {
 	}
 	p := o.write("down everywhere", vmi)
 	p.news = "VM ended while it was moving"
-	return p
-}
-
-// broken is a post-copy whose link broke: the memory is split over two hosts.
-// The source is never resumed; the hypervisor is asked to take the stream up
-// again, with patience and an end.
-func broken(o observation) plan {
-	m := &o.memory
-	if m.brokenAt.IsZero() {
-		m.brokenAt = o.now
-		m.nextRecovery = o.now.Add(recoveryFirst)
-	}
-	vmi := o.vmi.DeepCopy()
-	vmi.Status.MigrationState.Mode = kubevirtv1.MigrationPostCopy
-	if o.now.Sub(m.brokenAt) >= recoveryLimit {
-		why := fmt.Sprintf("PostCopy: the link broke after the guest had switched; not recovered in %s and %d tries", recoveryLimit, m.recoveries)
-		fail(vmi, why)
-		ended(vmi, kubevirtv1.Failed, ReasonPostCopy, why, o.now)
-		p := o.write("broken: given up", vmi)
-		p.news = "VM lost in post-copy"
-		return p
-	}
-	_, message := paused(vmi, hardware.StatePaused, hardware.DetailPostCopyFailed)
-	setCondition(vmi, kubevirtv1.VirtualMachineInstancePaused, yes, ReasonPausedPostCopyFailed, message, o.now)
-	setCondition(vmi, kubevirtv1.VirtualMachineInstanceReady, no, kubevirtv1.GuestNotRunningReason, message, o.now)
-	p := plan{why: "broken: waits", vmi: vmi, blame: blameTry}
-	if !o.now.Before(m.nextRecovery) {
-		p.why, p.steps = "broken: recover", []step{{verb: doRecover}}
-		m.recoveries++
-		m.nextRecovery = o.now.Add(min(recoveryFirst<<min(m.recoveries, 6), recoveryMost))
-	}
-	p.memory = *m
-	p.lookAgain = m.nextRecovery.Sub(o.now)
-	return p
-}
-
-// coldSource gives up a VM that does not run.
-func coldSource(o observation) plan {
-	st := o.vmi.Status.MigrationState
-	switch {
-	case st.StartTimestamp != nil:
-		return o.wait("cold: its target speaks", poll)
-	case st.AbortRequested:
-		vmi := o.vmi.DeepCopy()
-		fail(vmi, "cancelled on request")
-		return o.write("cold: cancelled", vmi)
-	case o.vmi.DeletionTimestamp != nil:
-		vmi := o.vmi.DeepCopy()
-		fail(vmi, "the VM is deleted")
-		return o.write("cold: deleted", vmi)
-	case st.TargetNodeAddress == "":
-		return o.wait("cold: its target prepares", poll)
-	case !o.live:
-		p := o.rest("cold: ask")
-		p.confirm = true
-		return p
-	}
-	vmi := o.vmi.DeepCopy()
-	started := seconds(o.now)
-	vmi.Status.MigrationState.StartTimestamp = &started
-	p := o.write("cold: handed over", vmi)
-	if o.domain != nil {
-		p.steps = []step{{verb: doUndefine}}
-	}
-	p.news = "Stopped VM leaves"
 	return p
 }
 

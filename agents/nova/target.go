@@ -88,21 +88,6 @@ func prepare(o observation) plan {
 	}
 }
 
-// coldTarget takes over the definition of a VM that does not run.
-func coldTarget(o observation) plan {
-	if o.vmi.DeletionTimestamp != nil {
-		return arrive(o, "cold: takes over the deletion")
-	}
-	spec, err := Translate(o.vmi)
-	if err != nil {
-		return o.refuse(ReasonInvalidSpec, err.Error())
-	}
-	p := arrive(o, "cold: takes over")
-	p.confirm, p.blame = true, blameVM
-	p.steps = []step{{verb: doDefine, spec: spec}}
-	return p
-}
-
 // arrive is the switch-over: from this write on the VM is this host's.
 func arrive(o observation, why string) plan {
 	if !o.live {
