@@ -90,9 +90,7 @@ func onlyCode(text string) string {
 			code = append(code, part)
 			continue
 		}
-		for _, span := range regexp.MustCompile("`[^`\n]+`").FindAllString(part, -1) {
-			code = append(code, span)
-		}
+		code = append(code, regexp.MustCompile("`[^`\n]+`").FindAllString(part, -1)...)
 	}
 	return strings.Join(code, "\n")
 }
