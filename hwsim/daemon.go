@@ -158,6 +158,7 @@ func (h *Host) daemonGoesOn() {
 	for _, sub := range h.subs {
 		h.reconnect(sub)
 	}
+	h.recoverJobs()
 	h.goOn()
 }
 

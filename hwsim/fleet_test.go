@@ -129,21 +129,3 @@ func (w *world) wantNoViolation() {
 		w.t.Errorf("violation: %+v", v)
 	}
 }
-
-func TestMigrationMovesTheGuest(t *testing.T) {
-	w := newWorld(t, 1)
-	w.must(w.boot("a", w.spec(vmA, "vm", "shared/a")))
-	w.pass(time.Minute)
-	w.must(w.migrate("a", "b", hardware.MigrateOptions{ID: "m1"}))
-	w.pass(time.Minute)
-	w.wantState("a", "", "")
-	w.wantState("b", hardware.StateRunning, hardware.DetailMigrated)
-	w.wantNoViolation()
-	m := w.f.Ledger().Migrations()
-	if len(m) != 1 || m[0].Result != "succeeded" || m[0].Downtime <= 0 || m[0].Downtime > 400*time.Millisecond {
-		t.Errorf("%+v", m)
-	}
-	for _, n := range w.s.Notes() {
-		t.Log(n)
-	}
-}

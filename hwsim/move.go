@@ -306,8 +306,8 @@ func (mv *move) completed() {
 
 // confirm ends the source's half.
 func (mv *move) confirm() {
-	if mv.stage != stageConfirm || mv.src.daemon != daemonUp {
-		return // libvirtd does it once it is back
+	if mv.stage != stageConfirm || !mv.done || mv.src.daemon != daemonUp {
+		return // libvirtd does it once it goes on
 	}
 	d, j := mv.sd, mv.job()
 	j.Type = hardware.JobCompleted

@@ -149,7 +149,8 @@ func (mv *move) guestStands(d *domain, stands bool) {
 	}
 }
 
-// recoverJobs is what libvirtd does with the jobs it finds when it starts.
+// recoverJobs is what libvirtd does with the jobs it finds when it starts or
+// goes on.
 func (h *Host) recoverJobs() {
 	for _, d := range append([]*domain(nil), h.sorted...) {
 		if d.q == nil {
