@@ -113,3 +113,13 @@ func parse(t *testing.T, name, text string) source {
 	}
 	return source{file{name, text}, fset, tree}
 }
+
+// parseInto parses a source anew into a file set that it shares with others.
+func parseInto(t *testing.T, fset *token.FileSet, s source) *ast.File {
+	t.Helper()
+	tree, err := parser.ParseFile(fset, s.name, s.text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
