@@ -206,6 +206,7 @@ func (d *domain) lose() {
 func (d *domain) gone(left hardware.Detail) {
 	if d.q.guest != nil && d.q.guest.at == d {
 		d.q.guest.end()
+		d.q.guest.dead = true
 	}
 	d.closeDisks()
 	d.q = nil

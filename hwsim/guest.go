@@ -19,6 +19,7 @@ type guest struct {
 	running bool
 	booted  bool
 	hung    bool
+	dead    bool // its QEMU is gone
 	agent   bool // connected
 	frozen  bool
 	doing   []*activity
@@ -102,7 +103,7 @@ func (g *guest) hang() {
 
 // unhang lets it go on.
 func (g *guest) unhang() {
-	if g.hung {
+	if g.hung && !g.dead {
 		g.end()
 		g.hung = false
 		if !g.booted {
