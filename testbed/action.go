@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/adit-hv/adit/api/kubevirt"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 )
 
@@ -170,6 +173,16 @@ func (g HostGroup) hostName(i int) string { return fmt.Sprintf("%s%03d", g.Name,
 func (s Spec) checkHosts(list string) error {
 	names := s.HostNames()
 	for _, pattern := range strings.Split(list, ",") {
+		if vm, byVM := strings.CutPrefix(pattern, "@"); byVM {
+			name, role, _ := strings.Cut(vm, ".")
+			if role != "" && role != "source" && role != "target" {
+				return fmt.Errorf("%s is no host of a VM; write @VM for the host it is on, @VM.source or @VM.target for those of its migration", pattern)
+			}
+			if err := s.checkVMs(name); err != nil {
+				return err
+			}
+			continue
+		}
 		if !slices.ContainsFunc(names, func(n string) bool { return matches(pattern, n) }) {
 			return fmt.Errorf("no host is called %s; the hosts are %s", pattern, shorten(names))
 		}
@@ -187,6 +200,32 @@ func (s Spec) checkVMs(list string) error {
 		}
 	}
 	return nil
+}
+
+// hosts returns the hosts that a comma-separated list names: by name or pattern,
+// as @VM the host a VM is on, as @VM.source and @VM.target those of its latest
+// migration.
+func (w *World) hosts(list string) []string {
+	var patterns []string
+	for _, pattern := range strings.Split(list, ",") {
+		vm, byVM := strings.CutPrefix(pattern, "@")
+		if !byVM {
+			patterns = append(patterns, pattern)
+			continue
+		}
+		name, role, _ := strings.Cut(vm, ".")
+		o, _ := w.Cluster.Lookup(kindVMI, client.ObjectKey{Namespace: Namespace, Name: name}).(*kubevirtv1.VirtualMachineInstance)
+		switch {
+		case o == nil:
+		case role == "":
+			patterns = append(patterns, o.Status.NodeName)
+		case o.Status.MigrationState != nil && role == "source":
+			patterns = append(patterns, o.Status.MigrationState.SourceNode)
+		case o.Status.MigrationState != nil:
+			patterns = append(patterns, o.Status.MigrationState.TargetNode)
+		}
+	}
+	return pick(strings.Join(patterns, ","), w.spec.HostNames())
 }
 
 // pick returns those of names that a comma-separated list of names and

@@ -31,11 +31,11 @@ func (w *World) Do(a Action) {
 		w.watch.mark("refused", a.text+": "+err.Error(), "")
 		return
 	}
-	w.watch.mark("action", a.text, a.args["on"])
+	w.watch.mark("action", a.text, strings.Join(w.hosts(a.args["on"]), ","))
 }
 
 func (w *World) do(a Action) error {
-	hosts := pick(a.args["on"], w.spec.HostNames())
+	hosts := w.hosts(a.args["on"])
 	vms := pick(a.args["vm"], w.vmOrder)
 	switch a.verb {
 	case "vm.create":
@@ -164,6 +164,9 @@ func (w *World) vmim(vm string, a Action) *kubevirtv1.VirtualMachineInstanceMigr
 		Spec:       kubevirtv1.VirtualMachineInstanceMigrationSpec{VMIName: vm},
 	}
 	if to := a.args["to"]; to != "" {
+		if hosts := w.hosts(to); len(hosts) > 0 {
+			to = hosts[0]
+		}
 		m.Spec.AddedNodeSelector = map[string]string{corev1.LabelHostname: to}
 	}
 	if p := a.args["priority"]; p != "" {

@@ -108,7 +108,7 @@ func (w *World) injectHardware(f Fault) error {
 	}
 	for _, list := range []*[]string{&fault.On, &fault.Between} {
 		if len(*list) > 0 {
-			*list = pick(strings.Join(*list, ","), w.spec.HostNames())
+			*list = w.hosts(strings.Join(*list, ","))
 		}
 	}
 	if fault.VM == "" {
@@ -130,7 +130,7 @@ func (w *World) injectHardware(f Fault) error {
 func (w *World) injectProcess(f Fault) error {
 	processes := w.operators()
 	if strings.HasPrefix(f.verb, "agent.") {
-		processes = w.agents(pick(f.args["on"], w.spec.HostNames()), f.args["agent"])
+		processes = w.agents(w.hosts(f.args["on"]), f.args["agent"])
 	}
 	back := f.For
 	if back == 0 {

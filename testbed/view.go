@@ -36,6 +36,7 @@ var ViewHelp = [][2]string{
 	{"vm.running", "truth: exactly one copy runs (paused ones do not)"},
 	{"vm.on", "truth: the hosts on which a copy runs"},
 	{"vm.copies", "truth: the hosts on which it has a QEMU, running or not"},
+	{"vm.origin", "truth: the host it first ran on"},
 	{"vm.moves, vm.starts", "truth: migrations that succeeded, and boots"},
 	{"vm.migration", "the phase of its latest VMIM, or \"\""},
 	{"host.name, host.zone, host.up", "a host; up: powered, booted and not hung"},
@@ -43,7 +44,8 @@ var ViewHelp = [][2]string{
 	{"host.instances, host.ids", "its Hypervisor: numInstances, and the names in instances"},
 	{"host.ready, host.readyReason, host.readyMessage", "its Hypervisor's condition Ready"},
 	{"host.libvirt, host.libvirtReason", "its condition LibVirtConnection"},
-	{"host.disabled, host.evicting, host.evictingReason, host.evicted", "its maintenance"},
+	{"host.disabled, host.disabledReason, host.disabledMessage", "its condition HypervisorDisabled"},
+	{"host.evicting, host.evictingReason, host.evictingMessage, host.evicted", "its maintenance"},
 	{"host.maintenance, host.identity, host.version, host.serial", "spec.maintenance, IdentityConfirmed, OS version, hardware serial"},
 	{"host.cpus, host.memory", "capabilities: CPUs and bytes"},
 	{"host.allocated, host.capacity", "bytes of memory allocated and there"},
@@ -109,7 +111,7 @@ func (w *World) rowsOfVMs(vmims []row) ([]row, map[string]any) {
 		r := row{
 			"name": v.name, "group": v.group, "phase": string(vmi.Status.Phase), "reason": vmi.Status.Reason, "host": vmi.Status.NodeName,
 			"power": string(kubevirt.WantedPowerState(vmi)), "running": len(on) == 1, "on": list(on), "copies": list(copies[v.uuid]),
-			"moves": w.watch.moves[v.uuid], "starts": w.watch.starts[v.uuid], "migration": latest[v.name], "deleting": vmi.DeletionTimestamp != nil,
+			"origin": w.watch.firstHost[v.uuid], "moves": w.watch.moves[v.uuid], "starts": w.watch.starts[v.uuid], "migration": latest[v.name], "deleting": vmi.DeletionTimestamp != nil,
 			"ready": false, "readyReason": "", "paused": false, "migratable": false, "placeable": true, "message": "",
 		}
 		var messages []string
@@ -149,7 +151,7 @@ func (w *World) rowsOfHosts() ([]row, map[string]any) {
 		r := row{
 			"name": h.Name(), "zone": h.Zone(), "up": h.State() == hwsim.HostUp, "vms": running[h.Name()], "domains": domains[h.Name()],
 			"instances": 0, "ids": list(nil), "ready": false, "readyReason": "", "readyMessage": "", "libvirt": false, "libvirtReason": "",
-			"disabled": false, "evicting": false, "evictingReason": "", "evictingMessage": "", "evicted": false, "maintenance": "", "identity": true,
+			"disabled": false, "disabledReason": "", "disabledMessage": "", "evicting": false, "evictingReason": "", "evictingMessage": "", "evicted": false, "maintenance": "", "identity": true,
 			"version": "", "serial": "", "cpus": int64(0), "memory": int64(0), "allocated": int64(0), "capacity": int64(0), "known": false,
 		}
 		if o, _ := w.Cluster.Lookup(kindHypervisor, client.ObjectKey{Name: h.Name()}).(*kvmv1.Hypervisor); o != nil {
@@ -171,7 +173,7 @@ func describe(r row, hv *kvmv1.Hypervisor) {
 	r["known"] = true
 	r["ready"], r["readyReason"], r["readyMessage"] = is(kvmv1.ConditionReady)
 	r["libvirt"], r["libvirtReason"], _ = is(kvmv1.ConditionLibVirtConnection)
-	r["disabled"], _, _ = is(kvmv1.ConditionHypervisorDisabled)
+	r["disabled"], r["disabledReason"], r["disabledMessage"] = is(kvmv1.ConditionHypervisorDisabled)
 	r["evicting"], r["evictingReason"], r["evictingMessage"] = is(kvmv1.ConditionEvicting)
 	r["identity"] = !meta.IsStatusConditionFalse(hv.Status.Conditions, "IdentityConfirmed")
 	r["evicted"], r["maintenance"], r["instances"] = hv.Status.Evicted, string(hv.Spec.Maintenance), hv.Status.NumInstances

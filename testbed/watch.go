@@ -68,6 +68,7 @@ type watch struct {
 	moves, starts map[string]int            // by UUID
 	tokens        map[string]int64          // highest token a VM has run under, by UUID
 	lastHost      map[string]string         // where it last ran
+	firstHost     map[string]string         // where it first ran
 	final         map[types.UID]string      // terminal phases of VMIMs
 	onHost        map[string]map[string]int // copies of our VMs: host → UUID → segments open
 	perSlice      []uint64                  // writes in each slice of the run
@@ -94,7 +95,7 @@ const slice = 10 * time.Second
 func newWatch(w *World) watch {
 	return watch{
 		w: w, checks: map[string]uint64{}, seen: map[string]bool{}, moves: map[string]int{}, starts: map[string]int{},
-		tokens: map[string]int64{}, lastHost: map[string]string{}, final: map[types.UID]string{}, onHost: map[string]map[string]int{},
+		tokens: map[string]int64{}, lastHost: map[string]string{}, firstHost: map[string]string{}, final: map[types.UID]string{}, onHost: map[string]map[string]int{},
 	}
 }
 
@@ -119,7 +120,7 @@ func (x *watch) mark(kind, text, on string) {
 func (x *watch) faultBegan(f Fault) {
 	s := span{text: f.text, from: x.w.now(), to: -1}
 	if f.args["on"] != "" {
-		s.on = pick(f.args["on"], x.w.spec.HostNames())
+		s.on = x.w.hosts(f.args["on"])
 	}
 	if f.For > 0 {
 		s.to = x.w.now() + f.For
@@ -238,6 +239,9 @@ func (x *watch) segment(s hwsim.Segment) {
 // started holds the rule of run tokens at each boot.
 func (x *watch) started(v *vm, s hwsim.Segment) {
 	x.starts[v.uuid]++
+	if x.firstHost[v.uuid] == "" {
+		x.firstHost[v.uuid] = s.Host
+	}
 	x.checks[RuleToken]++
 	if last := x.lastHost[v.uuid]; last != "" && last != s.Host && s.Token <= x.tokens[v.uuid] {
 		x.violate(RuleToken, fmt.Sprintf("%s starts on %s under token %d, and ran on %s under %d", v.name, s.Host, s.Token, last, x.tokens[v.uuid]))
