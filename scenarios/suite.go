@@ -20,10 +20,13 @@ import (
 var suite embed.FS
 
 // Suite returns the built-in scenarios, sorted by topic and name.
-func Suite() ([]*Scenario, error) { return load(suite, "suite") }
+func Suite() ([]*Scenario, error) {
+	return load(suite, "suite", "", func(name string) ([]byte, error) { return suite.ReadFile(path.Clean(filepath.ToSlash(name))) })
+}
 
-// load reads all scenarios below root.
-func load(files fs.FS, root string) ([]*Scenario, error) {
+// load reads all scenarios below root, which folder is the place of; read opens
+// the files they name.
+func load(files fs.FS, root, folder string, read func(string) ([]byte, error)) ([]*Scenario, error) {
 	var list []*Scenario
 	err := fs.WalkDir(files, root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !isScenario(p) {
@@ -33,7 +36,7 @@ func load(files fs.FS, root string) ([]*Scenario, error) {
 		if err != nil {
 			return err
 		}
-		s, err := Parse(p, data, func(name string) ([]byte, error) { return fs.ReadFile(files, path.Clean(filepath.ToSlash(name))) })
+		s, err := Parse(filepath.Join(folder, p), data, read)
 		if err != nil {
 			return err
 		}
@@ -41,7 +44,7 @@ func load(files fs.FS, root string) ([]*Scenario, error) {
 		return nil
 	})
 	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("there is no scenario in %s; scenarios are files ending in .yaml", root)
+		err = fmt.Errorf("there is no scenario in %s; scenarios are files ending in .yaml", filepath.Join(folder, root))
 	}
 	return list, err
 }
@@ -57,11 +60,7 @@ func Find(name string) ([]*Scenario, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err == nil && info.IsDir():
-		list, err := load(os.DirFS(name), ".")
-		for _, s := range list {
-			s.File = filepath.Join(name, s.File)
-		}
-		return list, inFolder(name, err)
+		return load(os.DirFS(name), ".", name, os.ReadFile)
 	case err == nil:
 		s, err := Load(name)
 		if err != nil {
@@ -77,13 +76,6 @@ func Find(name string) ([]*Scenario, error) {
 		return all[i : i+1], nil
 	}
 	return nil, fmt.Errorf("%s is no file, folder or built-in scenario; adit scenario list names those%s", name, nearest(name, all))
-}
-
-func inFolder(folder string, err error) error {
-	if e, ok := err.(*Error); ok {
-		e.File = filepath.Join(folder, e.File)
-	}
-	return err
 }
 
 func nearest(name string, all []*Scenario) string {
