@@ -63,7 +63,7 @@ func (v *view) withAgent(ctx context.Context, name, attempt, uuid string, mutati
 		c.service = agentBlocks
 	}
 	c.work = func() error {
-		d, err := v.h.active(c, uuid)
+		d, err := v.h.withGuest(c, uuid)
 		if err != nil {
 			return err
 		}

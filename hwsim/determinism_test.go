@@ -64,20 +64,20 @@ func storm(t *testing.T, seed uint64) *world {
 				_ = h.Migrate(ctx, uuid, hardware.MigrateOptions{ID: fmt.Sprint(op), Target: other, PostCopy: op%2 == 0, AutoConverge: op%3 == 0, BytesPerSecond: 400e6})
 			}
 		})
-		if r.IntN(3) == 0 {
+		if r.IntN(8) == 0 {
 			text := []string{
 				"host.power-off on=%s for=1m", "host.hang on=%s for=20s", "libvirtd.crash on=%s for=5s", "libvirtd.hang on=%s for=20s", "net.cut link=migration on=%s for=5s",
 				"net.cut link=migration on=%s for=15s", "storage.lost on=%s pool=shared for=10s", "events.lost on=%s for=10s", "events.dup on=%s for=10s", "net.slow link=migration on=%s bandwidth=100MB for=20s",
 			}[r.IntN(10)]
 			w.inject(text, host)
 		}
-		if r.IntN(4) == 0 {
+		if r.IntN(8) == 0 {
 			text := []string{"qemu.crash vm=%s", "qemu.hang vm=%s for=10s", "guest.panic vm=%s", "guest.hang vm=%s for=10s", "guest.power-off vm=%s", "guest.reset vm=%s", "migration.fail vm=%s phase=switch-over for=20s"}[r.IntN(7)]
 			if f, err := hwsim.ParseFault(fmt.Sprintf(text, vms[vm])); err == nil {
 				_ = w.f.Inject(f) // the VM may not run now
 			}
 		}
-		w.pass(time.Duration(r.Int64N(int64(3 * time.Second))))
+		w.pass(time.Duration(r.Int64N(int64(4 * time.Second))))
 		if r.IntN(3) == 0 {
 			task.Kill()
 		}

@@ -98,9 +98,12 @@ func (v *view) DetachDisk(ctx context.Context, uuid, target string) error {
 
 // unplug asks the guest to let go of a device.
 func (d *domain) unplug(device string, gone func(*domain)) {
-	b := d.q.guest.behaviour()
-	if !d.q.guest.listens() || b.IgnoresDetach {
+	if d.q.guest == nil || !d.q.guest.listens() {
 		return // nobody answers the slot's button
+	}
+	b := d.q.guest.behaviour()
+	if b.IgnoresDetach {
+		return
 	}
 	d.q.guest.after(b.DetachAfter, func(d *domain) {
 		gone(d)

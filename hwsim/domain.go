@@ -224,7 +224,7 @@ func (d *domain) gone(left hardware.Detail) {
 // guestGone is a guest that powers off: libvirt says so first and the QEMU ends
 // 230 ms later, as measured.
 func (d *domain) guestGone(detail hardware.Detail) {
-	if d.q == nil {
+	if d.q == nil || d.q.guest == nil {
 		return
 	}
 	d.q.guest.disconnectAgent()
@@ -248,7 +248,7 @@ func (d *domain) resetEvents() {
 
 // panicked is a guest kernel that gave up, by what the definition says.
 func (d *domain) panicked() {
-	if d.q == nil || d.q.incoming {
+	if d.q == nil || d.q.guest == nil {
 		return
 	}
 	d.h.emit(d, hardware.Event{Kind: hardware.EventCrashed, Detail: hardware.DetailPanicked})

@@ -187,8 +187,8 @@ func (f *Fleet) domainEffect(a *activeFault, hosts []*Host) (begin func(), err e
 		return func() { q.hung++; d.set(d.state, d.detail) }, nil
 	}
 	g := q.guest
-	if g == nil {
-		return nil, fmt.Errorf("fault %q: VM %q is only a migration's target on %s", a.Fault, a.VM, d.h.name)
+	if g == nil || !d.cpusRun() {
+		return nil, fmt.Errorf("fault %q: no guest of VM %q runs on %s", a.Fault, a.VM, d.h.name)
 	}
 	switch a.Kind {
 	case "guest.panic":

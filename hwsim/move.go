@@ -200,6 +200,7 @@ func (mv *move) changed(c precopy.Change) {
 	case precopy.SwitchOverBegan:
 		mv.sourceStops()
 		mv.failIf("switch-over", "unable to load device state at the target")
+		mv.failWithoutDisks()
 	case precopy.Switched:
 		mv.targetRuns()
 	case precopy.PostCopyStarted:
@@ -222,21 +223,39 @@ func (mv *move) announce(round uint64) {
 	}
 }
 
+// failWithoutDisks ends a switch-over to a target that has lost its storage:
+// its QEMU cannot activate the disks.
+func (mv *move) failWithoutDisks() {
+	for _, disk := range mv.spec.Disks {
+		if disk.Volume == "" {
+			continue
+		}
+		p, _, err := mv.dst.find(disk.Volume)
+		if err != nil && p != nil && !mv.failing {
+			mv.strike("operation failed: cannot activate disk " + disk.Target + ": " + err.Error())
+		}
+	}
+}
+
 // failIf lets an injected failure strike; QEMU needs a moment to say so.
 func (mv *move) failIf(phase, message string) {
 	if mv.failing || !mv.faultAt(phase) {
 		return
 	}
+	mv.strike("operation failed: " + message)
+}
+
+func (mv *move) strike(message string) {
 	mv.failing = true
 	mv.timer.Stop()
 	mv.f.s.After(between(mv.src.rand, 10*time.Millisecond, 100*time.Millisecond), func() {
 		if mv.stage != stageEnded {
-			mv.fail(hardware.JobFailed, "operation failed: "+message)
+			mv.fail(hardware.JobFailed, message)
 		}
 	})
 }
 
-// sourceStops is the begin of the switch-over: nothing runs, nothing is locked.
+// sourceStops is the begin of the switch-over: nothing runs, nobody writes.
 func (mv *move) sourceStops() {
 	mv.stage = stageSwitch
 	mv.stoppedAt = mv.now()
@@ -245,7 +264,7 @@ func (mv *move) sourceStops() {
 	if !mv.wasPaused || mv.postCopy {
 		mv.src.emit(mv.sd, hardware.Event{Kind: hardware.EventSuspended, Detail: pick(mv.postCopy, hardware.DetailPostCopy, hardware.DetailMigrated)})
 	}
-	mv.sd.closeDisks()
+	mv.sd.handOver(false)
 	mv.f.ledger.migration(mv.record, func(m *Migration) { m.Switch = mv.now() })
 }
 
@@ -258,6 +277,7 @@ func (mv *move) targetRuns() {
 	}
 	d.q.incoming = false
 	mv.sd.q.guest.moveTo(d)
+	mv.sd.q.guest = nil
 	if d.def == nil {
 		d.def = clone(mv.spec)
 		mv.dst.emit(d, hardware.Event{Kind: hardware.EventDefined, Detail: hardware.DetailAdded})
@@ -265,6 +285,7 @@ func (mv *move) targetRuns() {
 		d.def = clone(mv.spec)
 	}
 	d.openDisks()
+	mv.sd.q.open = nil // the locks are the target's now
 	switch {
 	case mv.wasPaused && !mv.postCopy:
 		d.set(hardware.StatePaused, hardware.DetailUser)
@@ -361,7 +382,7 @@ func (mv *move) fail(t hardware.JobType, message string) {
 // libvirtd the guest stands still until it is back.
 func (mv *move) sourceResumes() {
 	d := mv.sd
-	d.openDisks()
+	d.handOver(true)
 	if mv.wasPaused {
 		d.set(hardware.StatePaused, hardware.DetailUser)
 		return

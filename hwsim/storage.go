@@ -86,7 +86,7 @@ func (f *Fleet) poolOf(name string) (*pool, string, error) {
 
 // find returns the volume as the host sees it.
 func (h *Host) find(name string) (*pool, *volume, error) {
-	p, short, err := h.f.poolOf(name)
+	p, _, err := h.f.poolOf(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,14 +96,22 @@ func (h *Host) find(name string) (*pool, *volume, error) {
 	if h.lostPools[p.spec.Name] > 0 {
 		return p, nil, fmt.Errorf("volume %q: host %s has lost pool %s", name, h.name, p.spec.Name)
 	}
-	v := p.volumes[short]
+	if _, v := h.lookup(name); v != nil {
+		return p, v, nil
+	}
+	return p, nil, fmt.Errorf("volume %q: not in pool %s", name, p.spec.Name)
+}
+
+// lookup finds the volume whether or not the host has a path to it now.
+func (h *Host) lookup(name string) (*pool, *volume) {
+	p, short, err := h.f.poolOf(name)
+	if err != nil {
+		return nil, nil
+	}
 	if !p.spec.Shared {
-		v = p.volumes[h.name+":"+short]
+		short = h.name + ":" + short
 	}
-	if v == nil {
-		return p, nil, fmt.Errorf("volume %q: not in pool %s", name, p.spec.Name)
-	}
-	return p, v, nil
+	return p, p.volumes[short]
 }
 
 // usable says why a domain cannot have its disks here, or nil.
@@ -146,9 +154,9 @@ func (d *domain) openDisk(disk hardware.Disk) {
 	if disk.Volume == "" || disk.ReadOnly {
 		return
 	}
-	p, v, err := d.h.find(disk.Volume)
-	if err != nil {
-		return // gone since it was checked; the guest will see I/O errors
+	p, v := d.h.lookup(disk.Volume)
+	if v == nil {
+		return // no pool of ours has it
 	}
 	if locks(p, disk) {
 		v.lock, v.freeAt = d.h.name, 0
@@ -174,6 +182,15 @@ func (d *domain) closeDisk(o openDisk) {
 			return
 		}
 		v.lock = ""
+	}
+}
+
+// handOver is what a source does in the switch-over: it writes no more, and
+// keeps its locks until the target takes them. undone is a switch-over that
+// came to nothing.
+func (d *domain) handOver(undone bool) {
+	for _, o := range d.q.open {
+		d.h.f.ledger.write(o.key, d.h.name, undone, o.disk.Shared)
 	}
 }
 

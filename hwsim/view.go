@@ -53,6 +53,16 @@ func (h *Host) active(c *call, uuid string) (*domain, error) {
 	return d, nil
 }
 
+// withGuest finds an active domain that has a guest: the source of a migration
+// whose guest has left is no such.
+func (h *Host) withGuest(c *call, uuid string) (*domain, error) {
+	d, err := h.active(c, uuid)
+	if err == nil && d.q.guest == nil {
+		return nil, hardware.Fail(hardware.Refused, hardware.ReasonInvalidState, c.attempt, c.on, "the guest has left with a migration")
+	}
+	return d, err
+}
+
 // Domains implements hardware.Domains. What the result's specs point at is
 // shared with later results and is not to be changed.
 func (v *view) Domains(ctx context.Context) ([]hardware.Domain, error) {
@@ -207,7 +217,7 @@ func (v *view) Shutdown(ctx context.Context, uuid string) error {
 		if d != nil && d.q == nil {
 			return nil
 		}
-		d, err := v.h.active(c, uuid)
+		d, err := v.h.withGuest(c, uuid)
 		if err != nil {
 			return err
 		}
@@ -235,6 +245,9 @@ func (v *view) Destroy(ctx context.Context, uuid string) error {
 // Reboot implements hardware.Domains.
 func (v *view) Reboot(ctx context.Context, uuid string) error {
 	return v.withActive(ctx, "Reboot", "reboot", uuid, monitorTime, func(c *call, d *domain) error {
+		if _, err := v.h.withGuest(c, uuid); err != nil {
+			return err
+		}
 		d.q.guest.rebootButton()
 		return nil
 	})
@@ -243,6 +256,9 @@ func (v *view) Reboot(ctx context.Context, uuid string) error {
 // Reset implements hardware.Domains.
 func (v *view) Reset(ctx context.Context, uuid string) error {
 	return v.withActive(ctx, "Reset", "reset", uuid, 16*time.Millisecond, func(c *call, d *domain) error {
+		if _, err := v.h.withGuest(c, uuid); err != nil {
+			return err
+		}
 		if d.state == hardware.StateCrashed || d.q.torn {
 			return hardware.Fail(hardware.Refused, hardware.ReasonInvalidState, c.attempt, c.on, "domain is %s (%s)", d.state, d.detail)
 		}
