@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
@@ -69,6 +70,7 @@ func compileDefaultsStruct(s *structuralschema.Structural, t reflect.Type, root 
 		index  []int
 		omit   bool
 		status bool
+		gone   bool // a zero struct is left out of the JSON
 		value  []byte
 		inner  defaulter
 	}
@@ -80,7 +82,7 @@ func compileDefaultsStruct(s *structuralschema.Structural, t reflect.Type, root 
 			continue
 		}
 		_, omit := jsonName(f)
-		one := step{index: index, omit: omit, status: root && name == "status", inner: compileDefaults(&property, f.Type, false)}
+		one := step{index: index, omit: omit, status: root && name == "status", gone: f.Type.Kind() == reflect.Struct && strings.Contains(f.Tag.Get("json"), "omitzero"), inner: compileDefaults(&property, f.Type, false)}
 		if property.Default.Object != nil {
 			one.value, _ = json.Marshal(property.Default.Object)
 		}
@@ -97,7 +99,10 @@ func compileDefaultsStruct(s *structuralschema.Structural, t reflect.Type, root 
 			if one.status && f.IsZero() {
 				continue // a status nobody wrote is not there
 			}
-			if one.value != nil && (one.omit && empty(f) || f.Kind() == reflect.Pointer && f.IsNil()) {
+			if one.gone && one.value == nil && f.IsZero() {
+				continue // no defaults below what is not there
+			}
+			if one.value != nil && (one.gone && f.IsZero() || one.omit && empty(f) || f.Kind() == reflect.Pointer && f.IsNil()) {
 				// The CRD was validated: its defaults fit its types.
 				_ = json.Unmarshal(one.value, f.Addr().Interface())
 			}

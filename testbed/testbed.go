@@ -15,9 +15,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -118,30 +120,38 @@ func New(spec Spec, o Options) (*World, error) {
 	return w, nil
 }
 
-// Scheme knows every kind the world holds.
-func Scheme() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kvmv1.AddToScheme, kvmv1alpha1.AddToScheme, kubevirt.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	return scheme, nil
+// parts are what all simulated APIs have in common: reading and compiling the
+// CRDs takes longer than many a run.
+type parts struct {
+	scheme  *runtime.Scheme
+	crds    []*apiextensionsv1.CustomResourceDefinition
+	schemas *kubesim.Schemas
 }
 
+var commonParts = sync.OnceValues(func() (parts, error) {
+	p := parts{scheme: runtime.NewScheme(), schemas: kubesim.NewSchemas()}
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kvmv1.AddToScheme, kvmv1alpha1.AddToScheme, kubevirt.AddToScheme} {
+		if err := add(p.scheme); err != nil {
+			return p, err
+		}
+	}
+	var err error
+	if p.crds, err = crd.All(); err != nil {
+		return p, fmt.Errorf("read CRDs: %w", err)
+	}
+	return p, nil
+})
+
 func (w *World) buildAPI() error {
-	scheme, err := Scheme()
+	common, err := commonParts()
 	if err != nil {
 		return err
 	}
-	crds, err := crd.All()
-	if err != nil {
-		return fmt.Errorf("read CRDs: %w", err)
-	}
 	o := kubesim.Options{
-		Scheme:             scheme,
+		Scheme:             common.scheme,
 		Fidelity:           w.options.Fidelity,
-		CRDs:               crds,
+		CRDs:               common.crds,
+		Schemas:            common.schemas,
 		NamespacesOnDemand: true,
 		EagerLeases:        w.options.EagerLeases || w.spec.API.EagerLeases,
 		Owners:             owners.Table(),
