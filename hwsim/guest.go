@@ -184,8 +184,3 @@ func (g *guest) rebootButton() {
 		})
 	}
 }
-
-// workloadChanged takes a new dirty rate into a migration under way.
-func (f *Fleet) workloadChanged(uuid string) {
-	_ = uuid // a migration keeps the workload it began with
-}

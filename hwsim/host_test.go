@@ -350,3 +350,76 @@ func TestLinksTellWhenTheyGoAndCome(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestAUnitThatCannotRunFailsAgainWhenStarted(t *testing.T) {
+	w := newWorld(t, 1)
+	const name = "ovs-vswitchd.service"
+	unit := func() (u hardware.Unit) {
+		w.must(w.do("a", func(ctx context.Context, h hardware.Host) (err error) { u, err = h.Unit(ctx, name); return err }))
+		return u
+	}
+	restart := func() {
+		w.must(w.do("a", func(ctx context.Context, h hardware.Host) error { return h.RestartUnit(ctx, name) }))
+		w.pass(time.Second)
+	}
+	w.inject("unit.fail on=a unit=%s", name)
+	if u := unit(); u.Active != "failed" || u.Result == "success" {
+		t.Errorf("%+v", u)
+	}
+	if restart(); unit().Active != "failed" {
+		t.Errorf("%+v", unit())
+	}
+	w.inject("host.reboot on=a")
+	w.pass(time.Minute)
+	if u := unit(); u.Active != "failed" {
+		t.Errorf("after a reboot: %+v", u)
+	}
+	w.f.HealAll()
+	if restart(); unit().Active != "active" {
+		t.Errorf("%+v", unit())
+	}
+	w.must(w.do("a", func(ctx context.Context, h hardware.Host) error { return h.ReloadUnit(ctx, name) }))
+	if u := unit(); u.Active != "reloading" {
+		t.Errorf("%+v", u)
+	}
+	w.pass(time.Second)
+	if u := unit(); u.Active != "active" || u.Sub != "running" {
+		t.Errorf("%+v", u)
+	}
+	w.inject("unit.fail on=a unit=libvirtd.service for=10s")
+	if err := w.do("a", func(ctx context.Context, h hardware.Host) error { _, err := h.Domains(ctx); return err }); hardware.ConsequenceOf(err) != hardware.Unavailable {
+		t.Errorf("libvirtd has failed: %v", err)
+	}
+	w.pass(15 * time.Second)
+	w.must(w.do("a", func(ctx context.Context, h hardware.Host) error { _, err := h.Domains(ctx); return err }))
+}
+
+func TestEventsComeLateOrNotAtAllAsFaultsHaveIt(t *testing.T) {
+	w := newWorld(t, 1)
+	var seen []hardware.Event
+	var at []time.Duration
+	w.must(w.do("a", func(ctx context.Context, h hardware.Host) error {
+		return h.Subscribe(ctx, func(e hardware.Event) { seen, at = append(seen, e), append(at, w.s.Elapsed()) })
+	}))
+	w.pass(time.Second)
+	w.inject("events.delay on=a by=5s for=20s")
+	w.must(w.boot("a", w.spec(vmA, "vm", "shared/a")))
+	w.pass(20 * time.Second)
+	if len(seen) < 4 || at[1]-seen[1].At.Sub(sim.Epoch) < 5*time.Second {
+		t.Errorf("%v at %v", seen, at)
+	}
+	n := len(seen)
+	w.inject("events.lost on=a for=10s")
+	w.must(w.do("a", func(ctx context.Context, h hardware.Host) error { return h.Destroy(ctx, vmA) }))
+	w.pass(20 * time.Second)
+	if len(seen) != n {
+		t.Errorf("lost events came: %v", seen[n:])
+	}
+	w.must(w.do("a", func(ctx context.Context, h hardware.Host) error { return h.Start(ctx, vmA, hardware.StartOptions{}) }))
+	n = len(seen)
+	w.inject("memory.failure on=a vm=%s", vmA)
+	w.pass(time.Second)
+	if seen[len(seen)-1].Kind != hardware.EventMemoryFailure {
+		t.Errorf("%v", seen[n:])
+	}
+}

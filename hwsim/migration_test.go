@@ -214,3 +214,28 @@ func TestASourceWhoseDaemonDiesBeforeItConfirmsNeverRunsOn(t *testing.T) {
 	w.must(w.do("a", func(ctx context.Context, h hardware.Host) error { return h.Destroy(ctx, vmA) }))
 	w.wantNoViolation()
 }
+
+func TestATargetThatCannotTakeTheDomainRefuses(t *testing.T) {
+	w := newWorld(t, 1)
+	for _, spec := range []hwsim.HostSpec{
+		{Name: "old", Model: "whitebox", CPUModel: "EPYC"},
+		{Name: "tiny", Model: "lab", MemoryKiB: gib},
+		{Name: "blind", Model: "lab"},
+	} {
+		_, err := w.f.AddHost(spec)
+		w.must(err)
+	}
+	w.must(w.f.AddPool(hwsim.PoolSpec{Name: "few", Shared: true, Hosts: []string{"a", "old", "tiny"}}))
+	w.must(w.f.AddVolume("few/v", 1<<30))
+	w.must(w.boot("a", w.spec(vmA, "vm", "few/v")))
+	for target, want := range map[string]hardware.Reason{
+		"old": hardware.ReasonIncompatible, "tiny": hardware.ReasonNoMemory, "blind": hardware.ReasonNoStorage, "nowhere": hardware.ReasonOther,
+	} {
+		err := w.migrate("a", target, hardware.MigrateOptions{ID: target})
+		if hardware.ConsequenceOf(err) != hardware.Refused || hardware.ReasonOf(err) != want {
+			t.Errorf("to %s: %v, want %q", target, err, want)
+		}
+	}
+	w.wantState("a", hardware.StateRunning, hardware.DetailBooted)
+	w.wantNoViolation()
+}

@@ -82,9 +82,6 @@ type PoolSpec struct {
 	LockLease time.Duration
 }
 
-// SetGuest says how the VM of that UUID behaves from its next boot on, its
-// workload also from now on.
-func (f *Fleet) SetGuest(uuid string, g Guest) {
-	f.guests[uuid] = g
-	f.workloadChanged(uuid)
-}
+// SetGuest says how the VM of that UUID behaves from now on. A migration under
+// way keeps the workload it began with.
+func (f *Fleet) SetGuest(uuid string, g Guest) { f.guests[uuid] = g }
