@@ -154,6 +154,7 @@ func (l *life) past(n int) {
 func (l *life) die() {
 	l.p.crashAt = 0
 	l.end("crash")
+	l.tell(errCrashed)
 	if t := l.c.s.Current(); t != nil {
 		t.Park()
 	}
@@ -201,11 +202,14 @@ func (c *Cluster) dying() {
 	}
 }
 
-// exit is an end of the process's own doing.
-func (l *life) exit(why error) {
+// errCrashed is why a process ends that dies at one of its own calls.
+var errCrashed = errors.New("crashed")
+
+// tell says that the process has ended by itself, and starts it again where
+// that was asked for.
+func (l *life) tell(why error) {
 	p := l.p
 	p.err = why
-	l.end("exit")
 	l.c.s.After(0, func() {
 		if p.options.OnExit != nil {
 			p.options.OnExit(p, why)
@@ -214,6 +218,12 @@ func (l *life) exit(why error) {
 			l.c.s.After(p.options.RestartAfter, p.Start)
 		}
 	})
+}
+
+// exit is an end of the process's own doing.
+func (l *life) exit(why error) {
+	l.end("exit")
+	l.tell(why)
 	if t := l.c.s.Current(); t != nil {
 		t.Park()
 	}

@@ -39,7 +39,7 @@ const agentNamespace = "kvm"
 func (w *World) startOperator() {
 	replicas := max(1, w.spec.Operator.Replicas)
 	for i := range replicas {
-		name, o := "operator", kubesim.ProcessOptions{Role: "operator", RestartAfter: restartAfter}
+		name, o := "operator", kubesim.ProcessOptions{Role: "operator"}
 		if replicas > 1 {
 			name, o.LeaderElection = fmt.Sprintf("operator-%d", i), agentNamespace+"/operator"
 		}
@@ -108,13 +108,13 @@ func (w *World) startAgents(h *hwsim.Host) {
 	}
 	ownHypervisor := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", host)}
 	nodeAgent := w.start("node/"+host, kubesim.ProcessOptions{
-		Role: "agents/node", Host: host, RestartAfter: restartAfter,
+		Role: "agents/node", Host: host,
 		ByObject: node.ByObject(host),
 	}, func(mgr manager.Manager) error {
 		return node.Setup(mgr, node.Options{Host: host, Namespace: agentNamespace, Hardware: h.Hardware("node/" + host), Clock: w.Scheduler})
 	})
 	novaAgent := w.start("nova/"+host, kubesim.ProcessOptions{
-		Role: "agents/nova", Host: host, RestartAfter: restartAfter,
+		Role: "agents/nova", Host: host,
 		ByObject: map[client.Object]cache.ByObject{
 			&kubevirtv1.VirtualMachineInstance{}: {Label: labels.NewSelector().Add(*onHost)},
 			&kvmv1.Hypervisor{}:                  ownHypervisor,
@@ -136,6 +136,7 @@ func (w *World) startAgents(h *hwsim.Host) {
 }
 
 func (w *World) start(name string, o kubesim.ProcessOptions, setup func(manager.Manager) error) *kubesim.Process {
+	o.OnExit = func(p *kubesim.Process, _ error) { w.Scheduler.After(restartAfter, func() { w.startIfUp(p) }) }
 	p := w.Cluster.Process(name, o, setup)
 	w.processes[name] = p
 	w.order = append(w.order, name)
