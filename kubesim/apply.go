@@ -154,7 +154,7 @@ func (k *kind) attribute(live *unstructured.Unstructured, writers []writer) (*un
 		}
 		at := metav1.NewTime(sim.Epoch.Add(last.at).Truncate(time.Second))
 		entries = append(entries, metav1.ManagedFieldsEntry{Manager: last.manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: sub,
-			APIVersion: k.gvk.GroupVersion().String(), Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: text}})
+			APIVersion: k.gvk.GroupVersion().String(), Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(text))})
 	}
 	live.SetManagedFields(entries)
 	return live, nil
@@ -200,7 +200,7 @@ func (c *Cluster) stamp(m *metav1.ObjectMeta, before []metav1.ManagedFieldsEntry
 
 func sameEntry(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource &&
-		a.FieldsV1 != nil && b.FieldsV1 != nil && bytes.Equal(a.FieldsV1.Raw, b.FieldsV1.Raw)
+		a.FieldsV1 != nil && b.FieldsV1 != nil && bytes.Equal(a.FieldsV1.GetRawBytes(), b.FieldsV1.GetRawBytes())
 }
 
 func sameManaged(a, b []metav1.ManagedFieldsEntry) bool {

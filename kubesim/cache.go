@@ -173,7 +173,8 @@ func (inf *informer) indexed(sel fields.Selector) (map[types.NamespacedName]clie
 		}
 		x := inf.indexes[req.Field]
 		if x == nil {
-			return nil, fmt.Errorf("Index with name field:%s does not exist", req.Field) //nolint:staticcheck // client-go's text
+			//lint:ignore ST1005 client-go's text
+			return nil, fmt.Errorf("Index with name field:%s does not exist", req.Field)
 		}
 		found := x.values[req.Value]
 		if len(from) == len(inf.items) {

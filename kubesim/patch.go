@@ -133,7 +133,8 @@ func mergeMap(v reflect.Value, patch []byte) error {
 	if v.IsNil() {
 		v.Set(reflect.MakeMapWithSize(v.Type(), len(members)))
 	}
-	for name, member := range members {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		member := members[name]
 		key := reflect.ValueOf(name).Convert(v.Type().Key())
 		if bytes.Equal(member, null) {
 			v.SetMapIndex(key, reflect.Value{})

@@ -54,7 +54,7 @@ func (c *Cluster) create(rq *request, k *kind, n client.Object) (client.Object, 
 		return nil, apierrors.NewAlreadyExists(k.gr, key.Name)
 	}
 	m.UID, m.CreationTimestamp = c.newUID(rq.dry), metav1.NewTime(c.s.Now().Truncate(time.Second))
-	m.DeletionTimestamp, m.DeletionGracePeriodSeconds, m.SelfLink = nil, nil, ""
+	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
 	m.Generation = 0
 	if k.generations() {
 		m.Generation = 1
@@ -113,7 +113,8 @@ func (c *Cluster) update(rq *request, k *kind, n client.Object) (client.Object, 
 
 func (c *Cluster) precondition(k *kind, have, want *metav1.ObjectMeta) error {
 	if want.UID != "" && want.UID != have.UID {
-		return c.conflict(k, have.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, have.UID)) //nolint:staticcheck // the server's text
+		//lint:ignore ST1005 the server's text
+		return c.conflict(k, have.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, have.UID))
 	}
 	if want.ResourceVersion != "" && want.ResourceVersion != have.ResourceVersion {
 		return c.conflict(k, have.Name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
@@ -217,7 +218,7 @@ func (k *kind) merge(sub string, old, n client.Object) (client.Object, error) {
 	}
 	m.UID, m.CreationTimestamp, m.Generation, m.ResourceVersion = have.UID, have.CreationTimestamp, have.Generation, have.ResourceVersion
 	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = have.DeletionTimestamp, have.DeletionGracePeriodSeconds
-	m.GenerateName, m.SelfLink, m.ManagedFields = have.GenerateName, "", have.ManagedFields
+	m.GenerateName, m.ManagedFields = have.GenerateName, have.ManagedFields
 	if !sameMeta(have, m) {
 		if err := k.checkMeta(m); err != nil {
 			return nil, err

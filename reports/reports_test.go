@@ -48,7 +48,7 @@ func render(t *testing.T, write func(io.Writer, Suite) error, s Suite) string {
 
 func TestTheSameSuiteGivesTheSameBytes(t *testing.T) {
 	for _, f := range files {
-		if render(t, f.write, sample()) != render(t, f.write, sample()) {
+		if first, second := render(t, f.write, sample()), render(t, f.write, sample()); first != second {
 			t.Errorf("%s differs", f.name)
 		}
 	}

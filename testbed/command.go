@@ -23,7 +23,7 @@ func parseCommand(text string) (command, error) {
 		return command{}, err
 	}
 	if len(words) == 0 {
-		return command{}, fmt.Errorf("is empty; write VERB KEY=VALUE ...")
+		return command{}, fmt.Errorf("is empty; write VERB KEY=VALUE, as vm.delete vm=web-1")
 	}
 	c := command{verb: words[0], args: map[string]string{}, text: text}
 	for _, w := range words[1:] {

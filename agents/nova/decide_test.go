@@ -116,9 +116,6 @@ func running() *hardware.Domain { return domain(hardware.StateRunning, hardware.
 func incoming(d *hardware.Domain) {
 	d.Incoming, d.Persistent = true, false
 }
-func generation(n int64) func(*hardware.Domain) {
-	return func(d *hardware.Domain) { d.Spec.Owner.Generation = n }
-}
 func anothers(uid string) func(*hardware.Domain) {
 	return func(d *hardware.Domain) { d.Spec.Owner.UID = uid }
 }

@@ -43,7 +43,6 @@ type world struct {
 	user    client.WithWatch
 	agents  map[string]*kubesim.Process
 	writes  []string // of agents, on VMIs
-	lines   strings.Builder
 }
 
 func newWorld(t *testing.T, hosts ...string) *world {

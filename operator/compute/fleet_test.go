@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kubevirtv1 "kubevirt.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
-	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

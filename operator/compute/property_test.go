@@ -12,8 +12,8 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 )
 
 // world is the API behind a ledger that lags: what is true, and for each VM the
@@ -24,7 +24,6 @@ type world struct {
 	version int
 	hosts   []string
 	room    map[string]int64 // GiB
-	pinned  map[string]int64 // GiB of the one cell; 0: no cells.
 
 	truth  map[string]*kubevirtv1.VirtualMachineInstance
 	cached map[string]*kubevirtv1.VirtualMachineInstance
