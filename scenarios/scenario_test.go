@@ -46,7 +46,7 @@ func TestAMistakeIsNamedWithItsPlaceAndItsMend(t *testing.T) {
 		{"a time without a unit", "for: 10m", "for: 10", "bad.yaml:2:6: ", "write it as 90s"},
 		{"no end", "for: 10m\n", "", "bad.yaml:1:", "as 30m"},
 		{"no about", "about: A good one.\n", "", "bad.yaml:1:", "say in a sentence"},
-		{"a size in words", "memory: 1Gi", "memory: much", "bad.yaml:6:48: ", "write it as 4Gi"},
+		{"a size in words", "memory: 1Gi", "memory: much", "bad.yaml:6:42: ", "write it as 4Gi"},
 		{"a text for a number", "count: 2}\nworkload", "count: two}\nworkload", "bad.yaml:4:", ""},
 		{"no hosts", "- {name: node, count: 2}", "[]", "bad.yaml:4:", "at least one group"},
 		{"a group of no hosts", "{name: node, count: 2}", "{name: node, count: 0}", "bad.yaml:4:23: fleet[0].count", "1 to 10000"},
