@@ -34,6 +34,7 @@ type runFlags struct {
 	crash    string
 	trace    bool
 	profile  string
+	hostile  int
 }
 
 func newRun(t *testing.T) *cobra.Command {
@@ -65,6 +66,7 @@ every delay, every interleaving and every random fault.
 	c.Flags().BoolVar(&f.verify, "verify", false, "play each run twice and compare the digests")
 	c.Flags().StringVar(&f.crash, "crash", "", "kill a process at one of its calls, as operator:17:after")
 	c.Flags().BoolVar(&f.trace, "trace", false, "print each note of the trace (of one run)")
+	c.Flags().IntVar(&f.hostile, "hostile", 0, "play so many scenarios made of dice, by seeds counting up from --seed")
 	c.Flags().StringVar(&f.profile, "cpuprofile", "", "write a CPU profile to this file")
 	for flag, values := range map[string][]string{"mode": {"sim"}, "output": {"text", "json"}, "fidelity": {"typed", "full"}} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -80,6 +82,8 @@ func (f runFlags) check() (scenarios.Options, error) {
 		return o, fmt.Errorf("--mode %s is no mode; the modes are: sim", f.mode)
 	case f.output != "text" && f.output != "json":
 		return o, fmt.Errorf("-o %s is no output; it is text or json", f.output)
+	case f.hostile < 0:
+		return o, fmt.Errorf("--hostile %d plays nothing; give at least 1", f.hostile)
 	case f.seeds < 1:
 		return o, fmt.Errorf("--seeds %d plays nothing; give at least 1", f.seeds)
 	case f.jobs < 1:
@@ -114,9 +118,11 @@ func run(t *testing.T, f runFlags, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	list, err := load(args)
-	if err != nil {
-		return err
+	var list []*scenarios.Scenario
+	if f.hostile == 0 {
+		if list, err = load(args); err != nil {
+			return err
+		}
 	}
 	if f.profile != "" {
 		file, err := os.Create(f.profile)
@@ -137,6 +143,15 @@ func run(t *testing.T, f runFlags, args []string, stdout, stderr io.Writer) erro
 			seeded.Details = f.report != ""
 			jobs = append(jobs, job{s, seeded})
 		}
+	}
+	for i := range f.hostile {
+		seeded := o
+		seeded.Seed, seeded.T, seeded.Details = f.seed+uint64(i), t, f.report != ""
+		s, err := scenarios.HostileScenario(seeded.Seed)
+		if err != nil {
+			return err
+		}
+		jobs = append(jobs, job{s, seeded})
 	}
 	if f.trace {
 		if len(jobs) != 1 {

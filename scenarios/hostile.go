@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenarios
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Hostile returns a scenario made of dice: a fleet, VMs, and a time of trouble
+// in which people and faults do what they can. Then all faults are healed, and
+// in the time that is left the fleet must be well again. Which kinds of faults
+// there are is drawn too: where all are, each hides the others.
+//
+// The same seed gives the same text.
+func Hostile(seed uint64) []byte {
+	g := &gamble{Rand: rand.New(rand.NewPCG(seed, 0xad17))}
+	g.fleet()
+	g.workload()
+	g.operator()
+	g.trouble()
+	return g.write(seed)
+}
+
+// HostileScenario is Hostile's text as a scenario, to be run under the same seed.
+func HostileScenario(seed uint64) (*Scenario, error) {
+	s, err := Parse(fmt.Sprintf("hostile-%d.yaml", seed), Hostile(seed), os.ReadFile)
+	if err == nil {
+		s.File = "--hostile 1"
+	}
+	return s, err
+}
+
+// gamble is a hostile scenario in the making.
+type gamble struct {
+	*rand.Rand
+	hosts, vms                      []string // names
+	fleetLines, groupLines, options []string
+	steps                           []timed
+
+	whole, heal time.Duration // of the run; of the trouble
+	stays       bool          // maintenance and evictions outlast the trouble
+	postCopy    bool
+
+	killed, poweredOff []string // VMs whose QEMU or guest a fault ends
+	hostsDie           bool     // a host loses its VMs
+	identities         bool     // a host turned into another
+	stopped            []string // VMs that were asked to stop at some time
+}
+
+type timed struct {
+	at   time.Duration
+	line string
+}
+
+func (g *gamble) chance(p float64) bool { return g.Float64() < p }
+
+func (g *gamble) span(from, to time.Duration) time.Duration {
+	return from + time.Duration(g.Int64N(int64(to-from)+1)).Truncate(time.Second)
+}
+
+func one[T any](g *gamble, of ...T) T { return of[g.IntN(len(of))] }
+
+func (g *gamble) fleet() {
+	for left, i := 2+g.IntN(5), 0; left > 0; i++ {
+		n := 1 + g.IntN(left)
+		if i == 0 {
+			n = max(n, min(2, left))
+		}
+		left -= n
+		name := string(rune('p' + i))
+		line := fmt.Sprintf("- {name: %s, count: %d, model: %s, zone: %s, migrationBandwidth: %s",
+			name, n, one(g, "lab", "lab", "whitebox", "r640"), one(g, "a", "a", "b"), one(g, "30M", "125M", "125M", "1250M"))
+		if g.chance(0.2) {
+			line += ", overcommit: {cpu: 2}"
+		}
+		g.fleetLines = append(g.fleetLines, line+"}")
+		for k := range n {
+			g.hosts = append(g.hosts, fmt.Sprintf("%s%03d", name, k+1))
+		}
+	}
+}
+
+func (g *gamble) workload() {
+	for left, i := 3+g.IntN(18), 0; left > 0 && i < 3; i++ {
+		n := 1 + g.IntN(left)
+		left -= n
+		name := one(g, "web", "db", "job") + string(rune('a'+i))
+		memory := one(g, 1, 2, 4, 8)
+		line := fmt.Sprintf("- {name: %s, count: %d, at: %v, cpus: %d, memory: %dGi", name, n, g.span(0, time.Minute), one(g, 1, 1, 2, 4), memory)
+		if g.chance(0.7) {
+			line += fmt.Sprintf(", used: %dMi, dirtyRate: %s, workingSet: 64Mi", memory*1024*(1+g.IntN(4))/4, one(g, "1Mi", "5Mi", "20Mi", "200Mi"))
+		}
+		for _, extra := range []struct {
+			text string
+			p    float64
+		}{
+			{"agent: true", 0.4}, {"deaf: true", 0.15}, {"stopped: true", 0.1}, {"apart: kubernetes.io/hostname", 0.1},
+			{"numa: true", 0.07}, {"pinned: true", 0.07}, {"grace: 5s", 0.2}, {"shutdown: 20s", 0.15}, {"every: 7s", 0.2},
+		} {
+			if g.chance(extra.p) {
+				line += ", " + extra.text
+			}
+		}
+		g.groupLines = append(g.groupLines, line+"}")
+		for k := range n {
+			g.vms = append(g.vms, fmt.Sprintf("%s-%d", name, k+1))
+		}
+	}
+}
+
+func (g *gamble) operator() {
+	g.postCopy = g.chance(0.3)
+	for _, o := range []struct {
+		text string
+		p    float64
+	}{
+		{"autoConverge: true", 0.3}, {"workloadDisruption: true", 0.2}, {"replicas: 2", 0.25},
+		{"migrations: 1", 0.1}, {"perHost: 1", 0.1}, {"perTarget: 1", 0.1}, {"bandwidth: 20M", 0.1},
+		{"completionPerGiB: 10s", 0.3}, {"progress: 60s", 0.2}, {"unschedulable: 60s", 0.2}, {"floor: 2", 0.15},
+	} {
+		if g.chance(o.p) {
+			g.options = append(g.options, o.text)
+		}
+	}
+	if g.postCopy {
+		g.options = append(g.options, "postCopy: true")
+	}
+}
+
+// The time before the trouble lets VMs boot. The calm after it is longer than
+// a boot, a broken post-copy's limit and a migration's time to be prepared.
+const (
+	troubleFrom = 2 * time.Minute
+	calmLeast   = 18 * time.Minute
+)
+
+func (g *gamble) trouble() {
+	g.whole = g.span(3*calmLeast, 72*time.Minute)
+	g.heal = (g.whole * 2 / 3).Truncate(time.Second)
+	g.stays = g.chance(0.3)
+	var faults []func(*gamble) string
+	for _, f := range hostileFaults {
+		if g.chance(0.3) {
+			faults = append(faults, f)
+		}
+	}
+	// A run has a few intense stretches: what is spread evenly over an hour
+	// seldom meets.
+	for range 1 + g.IntN(4) {
+		from := g.span(troubleFrom, g.heal-8*time.Minute)
+		until := from + g.span(10*time.Second, 6*time.Minute)
+		for range 1 + g.IntN(4) {
+			g.at(g.span(from, until), g.action())
+		}
+		if len(faults) == 0 {
+			continue
+		}
+		for range 1 + g.IntN(4) {
+			g.at(g.span(from, until), "fault: "+quoted(one(g, faults...)(g)))
+		}
+		if g.chance(0.6) {
+			g.ambush(g.span(from, until), faults)
+		}
+	}
+	g.at(g.heal, "heal: true")
+	if !g.stays {
+		g.at(g.heal+time.Second, "do: 'maintenance.end on=*'")
+		g.at(g.heal+2*time.Second, "do: 'evict.cancel on=*'")
+	}
+}
+
+func (g *gamble) at(at time.Duration, line string) {
+	g.steps = append(g.steps, timed{at, line})
+}
+
+// ambush migrates a VM and strikes its hosts on the way.
+func (g *gamble) ambush(at time.Duration, faults []func(*gamble) string) {
+	vm := one(g, g.vms...)
+	g.at(at, "do: vm.migrate vm="+vm)
+	for range 1 + g.IntN(2) {
+		fault := one(g, faults...)(g)
+		side := "on=@" + vm + one(g, ".source", ".target")
+		fields := strings.Fields(fault)
+		if i := slices.IndexFunc(fields, func(f string) bool { return strings.HasPrefix(f, "on=") && !strings.Contains(f, "/") }); i > 0 && !strings.HasPrefix(fault, "api.") && !strings.HasPrefix(fault, "watch.") {
+			fields[i] = side
+		}
+		g.at(at+g.span(0, one(g, 5*time.Second, time.Minute)), "fault: "+quoted(strings.Join(fields, " ")))
+	}
+	if g.chance(0.3) {
+		g.at(at+g.span(0, 30*time.Second), "do: migration.cancel vm="+vm)
+	}
+}
+
+func quoted(s string) string { return "'" + s + "'" }
+
+func (g *gamble) host() string { return one(g, g.hosts...) }
+func (g *gamble) vm() string   { return one(g, g.vms...) }
+
+// some is a time that a fault lasts.
+func (g *gamble) some() string {
+	return fmt.Sprintf(" for=%v", one(g, g.span(time.Second, 10*time.Second), g.span(10*time.Second, time.Minute), g.span(time.Minute, 5*time.Minute)))
+}
+
+func (g *gamble) action() string {
+	vm, host := g.vm(), g.host()
+	group, _, _ := strings.Cut(vm, "-")
+	switch n := g.IntN(100); {
+	case n < 8:
+		return fmt.Sprintf("do: vm.create group=%s count=%d", group, 1+g.IntN(3))
+	case n < 16:
+		return "do: vm.delete vm=" + vm
+	case n < 34:
+		state := one(g, "Running", "Running", "Paused", "Stopped", "Stopped")
+		if state == "Stopped" {
+			g.stopped = append(g.stopped, vm)
+		}
+		return fmt.Sprintf("do: vm.power vm=%s state=%s", vm, state)
+	case n < 52:
+		return "do: vm.migrate vm=" + vm
+	case n < 58:
+		return fmt.Sprintf("do: vm.migrate vm=%s to=%s", vm, host)
+	case n < 62:
+		return "do: vm.migrate vm=" + group + "-*"
+	case n < 68:
+		return "do: migration.cancel vm=" + group + "-*"
+	case n < 78:
+		return fmt.Sprintf("do: maintenance.start on=%s mode=%s", host, one(g, "manual", "manual", "auto", "ha", "termination"))
+	case n < 84:
+		return "do: 'maintenance.end on=" + one(g, host, "*") + "'"
+	case n < 90:
+		return "do: evict on=" + host + one(g, "", " parallel=1", " parallel=4", " dryRun=true")
+	case n < 93:
+		return "do: evict.cancel on=" + host
+	case n < 97:
+		reboot := one(g, "", " reboot=true")
+		g.hostsDie = g.hostsDie || reboot != ""
+		return fmt.Sprintf("do: host.update on=%s version=%d.0%s", host, 2000+g.IntN(3), reboot)
+	case n < 98:
+		g.identities = true
+		return fmt.Sprintf("do: host.identity on=%s machineID=%032x", host, g.Uint64())
+	default:
+		return fmt.Sprintf("do: domain.run on=%s name=by-hand-%d memory=512", host, g.IntN(1000))
+	}
+}
+
+// hostileFaults has a line for each kind of fault of the grammar.
+var hostileFaults = []func(*gamble) string{
+	func(g *gamble) string {
+		return "agent.crash on=" + g.host() + one(g, "", " agent=nova", " agent=node") + g.some()
+	},
+	func(g *gamble) string { return "agent.pause on=" + g.host() + one(g, "", " agent=nova") + g.some() },
+	func(g *gamble) string { return "agent.partition on=" + g.host() + one(g, "", " agent=nova") + g.some() },
+	func(g *gamble) string { return "operator.crash" + g.some() },
+	func(g *gamble) string { return "operator.pause" + g.some() },
+	func(g *gamble) string { return "operator.partition" + g.some() },
+	func(g *gamble) string { g.hostsDie = true; return "host.power-off on=" + g.host() + g.some() },
+	func(g *gamble) string { g.hostsDie = true; return "host.reboot on=" + g.host() },
+	func(g *gamble) string { return "host.hang on=" + g.host() + g.some() },
+	func(g *gamble) string { return "libvirtd.crash on=" + g.host() + g.some() },
+	func(g *gamble) string { return "libvirtd.hang on=" + g.host() + g.some() },
+	func(g *gamble) string { return "libvirtd.stop on=" + g.host() + g.some() },
+	func(g *gamble) string { return "qemu.crash vm=" + g.kills() },
+	func(g *gamble) string { return "qemu.hang vm=" + g.vm() + g.some() },
+	func(g *gamble) string { return "guest.panic vm=" + g.kills() },
+	func(g *gamble) string { return "guest.hang vm=" + g.vm() + g.some() },
+	func(g *gamble) string {
+		vm := g.vm()
+		g.poweredOff = append(g.poweredOff, vm)
+		return "guest.power-off vm=" + vm
+	},
+	func(g *gamble) string { return "guest.reset vm=" + g.vm() },
+	func(g *gamble) string {
+		return "net.cut link=" + one(g, "migration", "management") + " on=" + g.host() + g.some()
+	},
+	func(g *gamble) string {
+		return "net.cut link=migration between=" + g.hosts[0] + "," + g.hosts[len(g.hosts)-1] + g.some()
+	},
+	func(g *gamble) string {
+		return "net.slow link=migration on=" + g.host() + " bandwidth=40Mbit" + g.some()
+	},
+	func(g *gamble) string { return "storage.lost on=" + g.host() + " pool=shared" + g.some() },
+	func(g *gamble) string { return "storage.full pool=shared" + g.some() },
+	func(g *gamble) string {
+		return "migration.fail vm=" + one(g, g.vm(), "*-*") + " phase=" + one(g, "prepare", "setup", "active", "switch-over", "post-copy", "completed-error") + g.some()
+	},
+	func(g *gamble) string { return "events.lost on=" + g.host() + g.some() },
+	func(g *gamble) string { return "events.dup on=" + g.host() + g.some() },
+	func(g *gamble) string {
+		return "events.delay on=" + g.host() + " by=" + one(g, "3s", "30s") + g.some()
+	},
+	func(g *gamble) string { return "memory.failure on=" + g.host() },
+	func(g *gamble) string {
+		return "unit.fail on=" + g.host() + " unit=" + one(g, "libvirtd.service", "openvswitch-switch.service") + g.some()
+	},
+	func(g *gamble) string {
+		return "unit.state on=" + g.host() + " unit=openvswitch-switch.service active=failed sub=failed" + g.some()
+	},
+	func(g *gamble) string { return "update.fail on=" + g.host() + g.some() },
+	func(g *gamble) string { return "api.409" + g.some() + g.calls() },
+	func(g *gamble) string { return "api.429 delay=3s" + g.some() + g.calls() },
+	func(g *gamble) string { return "api.5xx" + g.some() + g.calls() },
+	func(g *gamble) string { return "api.unavailable" + g.some() + g.whom() },
+	func(g *gamble) string { return "api.timeout phase=" + one(g, "before", "after") + g.some() + g.calls() },
+	func(g *gamble) string { return "api.latency delay=" + one(g, "200ms", "5s") + g.some() + g.calls() },
+	func(g *gamble) string { return "api.stale delay=" + one(g, "1s", "20s") + g.some() + g.whom() },
+	func(g *gamble) string { return "api.compact" },
+	func(g *gamble) string { return "watch.cut" + g.some() + g.whom() },
+	func(g *gamble) string { return "watch.expire" + g.some() + g.whom() },
+	func(g *gamble) string { return "watch.freeze" + g.some() + g.whom() },
+}
+
+func (g *gamble) kills() string {
+	vm := g.vm()
+	g.killed = append(g.killed, vm)
+	return vm
+}
+
+// calls says which calls of the API a fault meets.
+func (g *gamble) calls() string {
+	return fmt.Sprintf(" p=%v%s%s", one(g, 0.1, 0.3, 0.7), one(g, "", " verbs=create,update,patch"), g.whom())
+}
+
+func (g *gamble) whom() string {
+	return one(g, "", " on=operator*", " on=nova/*", " on=nova/"+g.host(), " on=node/*")
+}
+
+func (g *gamble) write(seed uint64) []byte {
+	var b bytes.Buffer
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("about: A fleet meets what the dice of seed %d have for it, and is then left in peace.", seed)
+	line("why: Whatever comes together, nothing unsafe happens, and once it is over all is well again or says why not.")
+	line("for: %v", g.whole)
+	line("fleet:\n%s", strings.Join(g.fleetLines, "\n"))
+	line("workload:\n%s", strings.Join(g.groupLines, "\n"))
+	if len(g.options) > 0 {
+		line("operator: {%s}", strings.Join(g.options, ", "))
+	}
+	slices.SortStableFunc(g.steps, func(a, b timed) int { return int(a.at - b.at) })
+	line("timeline:")
+	for _, s := range g.steps {
+		line("- {at: %v, %s}", s.at, s.line)
+	}
+	line("expect:")
+	for _, e := range g.expectations() {
+		line("- {end: '%s', because: %q}", e[0], e[1])
+	}
+	return b.Bytes()
+}
+
+// expectations are what is true of any fleet left in peace: first what the API
+// says against the truth, then that nothing is stuck.
+func (g *gamble) expectations() [][2]string {
+	list := func(names []string) string {
+		slices.Sort(names)
+		var q []string
+		for _, n := range slices.Compact(names) {
+			q = append(q, `"`+n+`"`)
+		}
+		return "[" + strings.Join(q, ", ") + "]"
+	}
+	out := [][2]string{
+		{`vms.all(v, v.copies.size() <= 1)`, "no copy is left over"},
+		{`vms.all(v, v.phase != "Running" || (v.copies.size() == 1 && v.copies[0] == v.host))`, "a VM runs where the API says"},
+		{`vms.all(v, v.phase == "Running" || v.copies.size() == 0)`, "what does not run has no QEMU"},
+		{`vms.all(v, v.phase != "Running" || v.ready == v.running)`, "Ready is the truth"},
+		{`vms.all(v, v.power != "Running" || v.phase != "Running" || v.running)`, "what shall run runs"},
+		{`vms.all(v, v.power != "Paused" || v.phase != "Running" || (!v.running && v.paused))`, "what shall be paused is"},
+		{`vms.all(v, v.power != "Stopped" || v.phase != "Running")`, "what shall be stopped is"},
+		{`vms.all(v, v.phase != "Scheduled" || v.power == "Stopped" || v.message != "")`, "a VM that waits says for what"},
+		{`vms.all(v, v.phase != "Pending" || (!v.placeable && v.message != ""))`, "a VM without a host says why"},
+		{`vms.all(v, v.phase in ["Running", "Scheduled", "Pending", "Failed", "Succeeded"])`, "each VM was looked at"},
+		{`vms.all(v, !v.deleting)`, "deleted VMs go"},
+		{fmt.Sprintf(`vms.all(v, v.phase != "Succeeded" || v.name in %s)`, list(g.poweredOff)), "only a guest that powers off has succeeded"},
+		{`vms.all(v, v.phase == "Scheduled" || v.phase == "Pending" || v.host != "")`, "ends and runs have a place"},
+		{`hosts.all(h, h.up)`, "the faults are over"},
+		{`hosts.all(h, vms.filter(v, v.phase == "Running" && v.host == h.name).all(v, h.ids.exists(i, i.endsWith(v.name))))`, "a host lists what it has"},
+	}
+	if !g.hostsDie && !g.postCopy {
+		out = append(out, [2]string{fmt.Sprintf(`vms.all(v, v.phase != "Failed" || v.name in %s)`, list(slices.Concat(g.killed, g.poweredOff))), "no VM was ended"})
+	}
+	ready := `h.ready`
+	if g.stays {
+		ready += ` || h.maintenance != "" || h.disabled`
+	}
+	if g.identities {
+		ready += ` || !h.identity`
+	}
+	out = append(out, [2]string{`hosts.all(h, ` + ready + `)`, "hosts serve again"})
+	if g.stays {
+		out = append(out,
+			[2]string{`migrations.all(m, m.phase in ["Succeeded", "Failed"] || m.eviction != "")`, "migrations end"},
+			[2]string{`evictions.all(e, e.state in ["Succeeded", "Failed"] || e.message != "")`, "evictions end or say why not"})
+	} else {
+		out = append(out,
+			[2]string{`migrations.all(m, m.phase in ["Succeeded", "Failed"])`, "migrations end"},
+			[2]string{`evictions.size() == 0`, "evictions that nobody wants go"},
+			[2]string{`hosts.all(h, !h.disabled && !h.evicting && !h.evicted)`, "maintenance is over"})
+	}
+	return out
+}
