@@ -170,6 +170,11 @@ func (a *apiClient) patch(o, body client.Object, patch client.Patch, sub string,
 	if patch.Type() == types.ApplyPatchType && o.GetObjectKind().GroupVersionKind().Empty() {
 		o.GetObjectKind().SetGroupVersionKind(k.gvk)
 	}
+	// The full tier takes each patch as the document it is, and so checks the
+	// shorter way of the other.
+	if base, locked := k.mergeBase(patch, body); base != nil && a.c.o.Fidelity == Typed {
+		return a.patchTyped(k, o, base, body, locked, patch, sub, options)
+	}
 	data, err := patch.Data(body)
 	if err != nil {
 		return err
@@ -182,6 +187,24 @@ func (a *apiClient) patch(o, body client.Object, patch client.Patch, sub string,
 	var stored client.Object
 	return a.call(verb, k, sub, len(data), func() (err error) {
 		stored, err = a.c.patch(a.request("patch", sub, options.FieldManager, options.DryRun), k, key, patch.Type(), data, force)
+		return err
+	}, func() error { return k.copyOut(o, stored, false) })
+}
+
+// patchTyped makes the document only where the server needs it: the caller
+// stands still until then, and so do its objects.
+func (a *apiClient) patchTyped(k *kind, o, base, body client.Object, locked bool, patch client.Patch, sub string, options *client.PatchOptions) error {
+	var stored client.Object
+	return a.call("patch", k, sub, 0, func() (err error) {
+		rq, done := a.request("patch", sub, options.FieldManager, options.DryRun), false
+		if stored, done, err = a.c.mergeTyped(rq, k, base, body, locked); done {
+			return err
+		}
+		data, err := patch.Data(body)
+		if err != nil {
+			return err
+		}
+		stored, err = a.c.patch(rq, k, client.ObjectKeyFromObject(o), patch.Type(), data, false)
 		return err
 	}, func() error { return k.copyOut(o, stored, false) })
 }

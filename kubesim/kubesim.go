@@ -96,7 +96,7 @@ type Count struct {
 	Verb     string
 	Resource string // plural, with "/status" for that subresource
 	N        uint64
-	Bytes    uint64 // of lists and patches; approximate
+	Bytes    uint64 // of patches that travelled as documents
 }
 
 // HotLoop is a request that was reconciled suspiciously often.

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -118,10 +117,4 @@ func cutTime(t *time.Time, unit time.Duration) {
 	if !t.IsZero() {
 		*t = t.UTC().Truncate(unit)
 	}
-}
-
-// same is equality on the wire. The plain comparison answers most calls, as
-// unchanged parts share their memory.
-func same(a, b any) bool {
-	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/adit-hv/adit/internal/equal"
 )
 
 // OwnerTable says which roles may make this change of a field. A nil answer
@@ -87,12 +89,12 @@ func (k *kind) changedFields(w Write) []string {
 	}
 	out = append(out, mapChanges("metadata.labels", a.Labels, b.Labels)...)
 	out = append(out, mapChanges("metadata.annotations", a.Annotations, b.Annotations)...)
-	if !same(a.OwnerReferences, b.OwnerReferences) {
+	if !equal.Values(&a.OwnerReferences, &b.OwnerReferences) {
 		out = append(out, "metadata.ownerReferences")
 	}
 	from, to := reflect.ValueOf(w.Old).Elem(), reflect.ValueOf(w.New).Elem()
 	for _, i := range k.body {
-		if !same(from.Field(i).Addr().Interface(), to.Field(i).Addr().Interface()) {
+		if !equal.Fields(from.Field(i), to.Field(i)) {
 			name, _ := jsonName(k.typ.Field(i))
 			out = append(out, name)
 		}
@@ -144,13 +146,13 @@ func mapChanges(field string, a, b map[string]string) (out []string) {
 // structChanges looks one level deep, and two where a pointer leads to a
 // struct whose fields have different owners (status.migrationState).
 func structChanges(path string, a, b reflect.Value) (out []string) {
-	if a.Kind() != reflect.Struct || same(a.Addr().Interface(), b.Addr().Interface()) {
+	if a.Kind() != reflect.Struct || equal.Fields(a, b) {
 		return nil
 	}
 	for i := range a.NumField() {
 		name, _ := jsonName(a.Type().Field(i))
 		x, y := a.Field(i), b.Field(i)
-		if name == "" || same(x.Addr().Interface(), y.Addr().Interface()) {
+		if name == "" || equal.Fields(x, y) {
 			continue
 		}
 		field := path + "." + name
@@ -186,7 +188,7 @@ func conditionChanges(field string, a, b reflect.Value) (out []string) {
 	}
 	before, after := byType(a), byType(b)
 	for name, x := range before {
-		if y, ok := after[name]; !ok || !same(x.Addr().Interface(), y.Addr().Interface()) {
+		if y, ok := after[name]; !ok || !equal.Fields(x, y) {
 			out = append(out, field+"["+name+"]")
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/adit-hv/adit/internal/equal"
 	"github.com/adit-hv/adit/sim"
 )
 
@@ -230,13 +231,13 @@ func (k *kind) merge(sub string, old, n client.Object) (client.Object, error) {
 func (k *facts) differences(old, n client.Object) (body, status bool) {
 	a, b := reflect.ValueOf(old).Elem(), reflect.ValueOf(n).Elem()
 	for _, i := range k.body {
-		if !same(a.Field(i).Addr().Interface(), b.Field(i).Addr().Interface()) {
+		if !equal.Fields(a.Field(i), b.Field(i)) {
 			body = true
 			break
 		}
 	}
 	if k.status >= 0 {
-		status = !same(a.Field(k.status).Addr().Interface(), b.Field(k.status).Addr().Interface())
+		status = !equal.Fields(a.Field(k.status), b.Field(k.status))
 	}
 	return body, status
 }
@@ -244,7 +245,7 @@ func (k *facts) differences(old, n client.Object) (body, status bool) {
 // sameMeta compares what a writer may change.
 func sameMeta(a, b *metav1.ObjectMeta) bool {
 	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		slices.Equal(a.Finalizers, b.Finalizers) && same(a.OwnerReferences, b.OwnerReferences) &&
+		slices.Equal(a.Finalizers, b.Finalizers) && equal.Values(&a.OwnerReferences, &b.OwnerReferences) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) && sameManaged(a.ManagedFields, b.ManagedFields)
 }
 

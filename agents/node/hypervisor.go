@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +14,7 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/hardware"
+	"github.com/adit-hv/adit/internal/equal"
 	"github.com/adit-hv/adit/internal/wiring"
 )
 
@@ -201,7 +201,7 @@ func (r *hypervisorReconciler) startUpdate(ctx context.Context, seen observation
 
 // writeStatus patches what changed, if anything did.
 func (r *hypervisorReconciler) writeStatus(ctx context.Context, seen observation, p plan) error {
-	if equality.Semantic.DeepEqual(seen.hv.Status, p.status) {
+	if equal.Values(&seen.hv.Status, &p.status) {
 		return nil
 	}
 	before := seen.hv.DeepCopy()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/adit-hv/adit/hardware"
+	"github.com/adit-hv/adit/internal/equal"
 )
 
 // act carries out a plan. The object goes last: it claims only what has been
@@ -163,7 +163,7 @@ func message(err error) string {
 // write patches the object, if it changes, unless somebody changed it since it
 // was read. VMIs have no status subresource: labels and status go together.
 func (r *Reconciler) write(ctx context.Context, seen observation, vmi *kubevirtv1.VirtualMachineInstance) error {
-	if vmi == nil || equality.Semantic.DeepEqual(vmi, seen.vmi) {
+	if vmi == nil || equal.Values(vmi, seen.vmi) {
 		return nil
 	}
 	base := client.MergeFromWithOptions(seen.vmi, client.MergeFromWithOptimisticLock{})

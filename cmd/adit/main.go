@@ -17,6 +17,7 @@ import (
 // main runs the tool inside a test: only a test can open the synctest bubbles
 // in which runs live, and any program can be a test's binary.
 func main() {
+	tuneMemory()
 	testing.Init()
 	if err := flag.CommandLine.Parse(nil); err != nil { // ours are not the testing package's flags
 		os.Exit(exitBadInput)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -41,4 +42,14 @@ func peakMiB() float64 {
 		return 0
 	}
 	return float64(u.Maxrss) / 1024
+}
+
+// tuneMemory sets what cmd/adit sets: figures are those of the tool.
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(3 << 30)
+	}
 }

@@ -43,6 +43,7 @@ var (
 
 // main runs inside a test, as only a test can open synctest bubbles.
 func main() {
+	tuneMemory()
 	testing.Init()
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: bench [flags]; the measurements are:")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/equal"
 )
 
 // act writes the plan: first what holds the Eviction, then migrations, then the
@@ -132,7 +132,7 @@ func refuse(s *kvmv1.EvictionStatus, seen observation, a asked, why error) {
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, e *kvmv1.Eviction, p plan) error {
-	if p.status == nil || equality.Semantic.DeepEqual(*p.status, e.Status) {
+	if p.status == nil || equal.Values(p.status, &e.Status) {
 		return nil
 	}
 	next := e.DeepCopy()

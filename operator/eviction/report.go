@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/equal"
 )
 
 // rank puts those that need a person first.
@@ -162,7 +162,7 @@ func worthWriting(seen observation, s kvmv1.EvictionStatus, all []standing) *kvm
 		}
 		return s
 	}
-	if !equality.Semantic.DeepEqual(quiet(&s), quiet(&seen.eviction.Status)) {
+	if !equal.Values(quiet(&s), quiet(&seen.eviction.Status)) {
 		s.ETA = eta(seen, &s, all)
 		return &s
 	}

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/equal"
 	"github.com/adit-hv/adit/internal/wiring"
 )
 
@@ -63,9 +63,9 @@ func Setup(mgr manager.Manager, o Options) error {
 var newsOfNode = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, now := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return !equality.Semantic.DeepEqual(before.Labels, now.Labels) ||
-			!equality.Semantic.DeepEqual(before.Annotations, now.Annotations) ||
-			!equality.Semantic.DeepEqual(before.Status.Addresses, now.Status.Addresses) ||
+		return !equal.Values(&before.Labels, &now.Labels) ||
+			!equal.Values(&before.Annotations, &now.Annotations) ||
+			!equal.Values(&before.Status.Addresses, &now.Status.Addresses) ||
 			terminating(before) != terminating(now)
 	},
 }
@@ -74,12 +74,12 @@ var newsOfNode = predicate.Funcs{
 var newsOfHypervisor = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, now := e.ObjectOld.(*kvmv1.Hypervisor), e.ObjectNew.(*kvmv1.Hypervisor)
-		return !equality.Semantic.DeepEqual(before.ObjectMeta.Labels, now.ObjectMeta.Labels) ||
-			!equality.Semantic.DeepEqual(before.ObjectMeta.Annotations, now.ObjectMeta.Annotations) ||
-			!equality.Semantic.DeepEqual(before.OwnerReferences, now.OwnerReferences) ||
-			!equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
+		return !equal.Values(&before.ObjectMeta.Labels, &now.ObjectMeta.Labels) ||
+			!equal.Values(&before.ObjectMeta.Annotations, &now.ObjectMeta.Annotations) ||
+			!equal.Values(&before.OwnerReferences, &now.OwnerReferences) ||
+			!equal.Values(&before.Spec, &now.Spec) ||
 			before.Status.InternalIP != now.Status.InternalIP ||
-			!equality.Semantic.DeepEqual(terminatingOf(before), terminatingOf(now))
+			!equal.Values(terminatingOf(before), terminatingOf(now))
 	},
 }
 
@@ -151,7 +151,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 	next := before.DeepCopy()
 	next.Status.InternalIP = status.InternalIP
 	setTerminating(next, seen.node)
-	if equality.Semantic.DeepEqual(before.Status, next.Status) {
+	if equal.Values(&before.Status, &next.Status) {
 		return nil
 	}
 	// A merge patch replaces the whole list of conditions. The lock turns a
@@ -165,8 +165,8 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 
 func objectDiffers(a, b *kvmv1.Hypervisor) bool {
 	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
-		!equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) ||
-		!equality.Semantic.DeepEqual(a.Spec, b.Spec)
+		!equal.Values(&a.OwnerReferences, &b.OwnerReferences) ||
+		!equal.Values(&a.Spec, &b.Spec)
 }
 
 func withoutStatus(h *kvmv1.Hypervisor) *kvmv1.Hypervisor {

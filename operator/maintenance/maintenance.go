@@ -18,7 +18,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -31,6 +30,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/equal"
 )
 
 // conflictRetry lets the cache catch up with the write that came first. Most
@@ -174,7 +174,7 @@ func (r *Reconciler) deleteEviction(ctx context.Context, seen observation, p pla
 func (r *Reconciler) writeStatus(ctx context.Context, seen observation, p plan) error {
 	next := seen.hypervisor.DeepCopy()
 	p.mark(next, metav1.NewTime(seen.now))
-	if equality.Semantic.DeepEqual(next.Status, seen.hypervisor.Status) {
+	if equal.Values(&next.Status, &seen.hypervisor.Status) {
 		return nil
 	}
 	// A merge patch replaces the whole list of conditions. The lock turns a

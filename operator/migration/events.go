@@ -5,7 +5,6 @@ package migration
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -14,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/adit-hv/adit/internal/equal"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -60,7 +61,7 @@ func (r *Reconciler) vmEvents() handler.EventHandler {
 			}
 			wake(r.slots.observe(vmi), q)
 			if r.slots.waits(vmi.UID) || isLive(vmi) || hasTargetName(vmi) || hasCopyLabel(vmi) ||
-				!equality.Semantic.DeepEqual(old.Status.MigrationState, vmi.Status.MigrationState) {
+				!equal.Values(old.Status.MigrationState, vmi.Status.MigrationState) {
 				enqueue(q, client.ObjectKeyFromObject(vmi), userPriority)
 			}
 		},

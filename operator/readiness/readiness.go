@@ -15,7 +15,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/klog/v2"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/equal"
 	"github.com/adit-hv/adit/internal/wiring"
 )
 
@@ -127,7 +127,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 	next := seen.hypervisor.DeepCopy()
 	meta.SetStatusCondition(&next.Status.Conditions, p.ready)
 	meta.SetStatusCondition(&next.Status.Conditions, p.tainted)
-	if equality.Semantic.DeepEqual(next.Status, seen.hypervisor.Status) {
+	if equal.Values(&next.Status, &seen.hypervisor.Status) {
 		return nil
 	}
 	// A merge patch replaces the whole list of conditions. The lock turns a
