@@ -169,10 +169,14 @@ func (g *gamble) trouble() {
 		}
 	}
 	g.at(g.heal, "heal: true")
-	if !g.stays {
-		g.at(g.heal+time.Second, "do: 'maintenance.end on=*'")
-		g.at(g.heal+2*time.Second, "do: 'evict.cancel on=*'")
+	// An eviction that no other host has room for tries again and again: so the
+	// fleet comes to rest only after it is wanted no more.
+	over := g.heal + time.Second
+	if g.stays {
+		over = g.whole
 	}
+	g.at(over, "do: 'maintenance.end on=*'")
+	g.at(over, "do: 'evict.cancel on=*'")
 }
 
 func (g *gamble) at(at time.Duration, line string) {

@@ -30,6 +30,13 @@ const (
 	// refusedRetry is how often a refused start is tried again: volumes get
 	// made, locks of a dead host run out.
 	refusedRetry = 30 * time.Second
+
+	// A guest paused by an I/O error goes on where its write failed: QEMU keeps
+	// the request, and "resume" sends it again (libvirt's error_policy stop).
+	// While the storage is still broken the guest is paused anew at its next
+	// write; so it has to run for a while before anybody is told.
+	ioRetry  = 30 * time.Second
+	ioProven = 6 * time.Second
 )
 
 // local is a VM of this host that is not moving.
@@ -173,6 +180,10 @@ func power(o observation, want kubevirt.PowerState) plan {
 		return o.wait("starting", retry)
 	case state == hardware.StatePaused && switching(detail):
 		return o.wait("a switch-over ends", retry)
+	case want == kubevirt.PowerRunning && stalled(o.domain):
+		p = retryIO(o)
+	case want == kubevirt.PowerRunning && !m.ioTried.IsZero() && o.now.Sub(m.ioTried) < ioProven:
+		return o.wait("resumed after an I/O error: for good?", ioProven-o.now.Sub(m.ioTried))
 	case want == kubevirt.PowerPaused && (state == hardware.StateRunning || state == hardware.StateBlocked):
 		p = o.do("pause", doSuspend)
 		state, detail, p.news = hardware.StatePaused, hardware.DetailUser, "Paused VM"
@@ -180,9 +191,33 @@ func power(o observation, want kubevirt.PowerState) plan {
 		p = o.do("resume", doResume)
 		state, detail, p.news = hardware.StateRunning, hardware.DetailUnpaused, "Resumed VM"
 	}
+	if !stalled(o.domain) {
+		p.memory.ioTried = time.Time{}
+	}
 	vmi := o.vmi.DeepCopy()
 	describe(vmi, state, detail, m.agent, o.now)
 	p.vmi, p.blame = vmi, blameVM
+	return p
+}
+
+// stalled says that a guest stands still because a disk did not answer.
+func stalled(d *hardware.Domain) bool {
+	return d.State == hardware.StatePaused && d.Detail == hardware.DetailIOError
+}
+
+// retryIO lets a stalled guest try its write again, by and by.
+func retryIO(o observation) plan {
+	m := &o.memory
+	if m.ioTried.IsZero() {
+		m.ioTried = o.now
+	}
+	left := ioRetry - o.now.Sub(m.ioTried)
+	if left > 0 {
+		return o.wait("stalled: waits", left)
+	}
+	m.ioTried = o.now
+	p := o.do("stalled: try again", doResume)
+	p.lookAgain = ioProven
 	return p
 }
 

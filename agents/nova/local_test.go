@@ -29,6 +29,13 @@ func settled(change ...func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.Vir
 
 func ago(d time.Duration) time.Time { return now.Add(-d) }
 
+// stalledVM is a settled VM that was said to be paused by an I/O error.
+func stalledVM(change ...func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
+	v := settled(change...)
+	describe(v, hardware.StatePaused, hardware.DetailIOError, "", ago(time.Hour))
+	return v
+}
+
 func TestStart(t *testing.T) {
 	walk(t, []row{
 		{name: "a placed VM is claimed, defined and started, and one patch says so",
@@ -97,7 +104,12 @@ func TestPower(t *testing.T) {
 		{name: "stopped and wanted again: the stop ends before the start", o: seen(settled(), domain(hardware.StateShutOff, hardware.DetailShutdown), remembering(stopAsked)), want: "phase=Scheduled Ready=False/Stopped"},
 		{name: "pause suspends", o: seen(settled(power_("Paused")), running()), want: "suspend Ready=False/GuestNotRunning Paused=True/PausedByUser"},
 		{name: "running resumes", o: seen(settled(), domain(hardware.StatePaused, hardware.DetailUser)), want: "resume"},
-		{name: "a guest paused by its disk is not resumed", o: seen(settled(), domain(hardware.StatePaused, hardware.DetailIOError)), want: "Ready=False/GuestNotRunning Paused=True/PausedIOError"},
+		{name: "a guest paused by its disk is not resumed at once", o: seen(settled(), domain(hardware.StatePaused, hardware.DetailIOError)), want: "Ready=False/GuestNotRunning Paused=True/PausedIOError"},
+		{name: "and told so, and looked at half a minute later", o: seen(settled(), domain(hardware.StatePaused, hardware.DetailIOError)), want: "Ready=False/GuestNotRunning Paused=True/PausedIOError", again: 30 * time.Second},
+		{name: "then it may try its write again", o: seen(stalledVM(), domain(hardware.StatePaused, hardware.DetailIOError), remembering(memory{ioTried: ago(30 * time.Second)})), want: "resume", again: 6 * time.Second},
+		{name: "not if it is to be paused", o: seen(stalledVM(power_("Paused")), domain(hardware.StatePaused, hardware.DetailIOError), remembering(memory{ioTried: ago(30 * time.Second)})), want: ""},
+		{name: "and is not said to run before it has for a while", o: seen(stalledVM(), running(), remembering(memory{ioTried: ago(2 * time.Second)})), want: "", again: 4 * time.Second},
+		{name: "when it has, it is", o: seen(stalledVM(), running(), remembering(memory{ioTried: ago(6 * time.Second)})), want: "Ready=True -Paused"},
 		{name: "nor one paused by its watchdog", o: seen(settled(), domain(hardware.StatePaused, hardware.DetailWatchdog)), want: "Ready=False/GuestNotRunning Paused=True/PausedWatchdog"},
 		{name: "nor half a VM after a broken post-copy", o: seen(settled(), domain(hardware.StatePaused, hardware.DetailPostCopyFailed)), want: "Ready=False/GuestNotRunning Paused=True/PausedPostCopyFailed"},
 		{name: "nor one that a migration holds", o: seen(settled(moving(failedSt)), domain(hardware.StatePaused, hardware.DetailMigrating)), want: ""},

@@ -49,6 +49,7 @@ type memory struct {
 	absentAt   time.Time // the time of the first list without the domain
 	missingAt  time.Time // the API first said that there is no such VM
 	held       bool      // it was logged that the domain belongs elsewhere
+	ioTried    time.Time // a guest paused by an I/O error was last seen so, or resumed
 
 	agent hardware.Detail // connected, disconnected, or not known
 

@@ -146,6 +146,9 @@ func set(o observation) plan {
 	if o.domain.State == hardware.StateShuttingDown || (o.domain.State == hardware.StatePaused && switching(o.domain.Detail)) {
 		return o.wait("migrate: not now", pollSoon)
 	}
+	if stalled(o.domain) {
+		return power(o, kubevirt.WantedPowerState(o.vmi)) // the hypervisor would refuse
+	}
 	vmi := o.vmi.DeepCopy()
 	if o.memory.tries >= startTries {
 		fail(vmi, "host "+o.host+" cannot start it: the hypervisor or its target does not answer")
@@ -220,6 +223,9 @@ func underWay(o observation, job hardware.Job) plan {
 	case st.Mode == kubevirtv1.MigrationPreCopy && kubevirt.WantedPowerState(o.vmi) == kubevirt.PowerRunning &&
 		o.domain.State == hardware.StatePaused && o.domain.Detail == hardware.DetailUser:
 		p.why, p.steps = "resume", []step{{verb: doResume}}
+	case st.Mode == kubevirtv1.MigrationPreCopy && kubevirt.WantedPowerState(o.vmi) == kubevirt.PowerRunning && stalled(o.domain):
+		again := retryIO(o)
+		p.why, p.steps, m.ioTried = again.why, again.steps, again.memory.ioTried
 	}
 	p.memory = *m
 	p.lookAgain = poll

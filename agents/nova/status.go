@@ -140,7 +140,7 @@ func paused(vmi *kubevirtv1.VirtualMachineInstance, state hardware.State, detail
 	case hardware.DetailMigrating, hardware.DetailMigrated, hardware.DetailPostCopy, hardware.DetailStartingUp:
 		return "", ""
 	case hardware.DetailIOError:
-		return ReasonPausedIOError, "a disk answered with an error and the guest is paused: mend the storage, then stop and start the VM"
+		return ReasonPausedIOError, "a disk answered with an error and the guest is paused: mend the storage, and it goes on within a minute"
 	case hardware.DetailWatchdog:
 		return ReasonPausedWatchdog, "the guest's watchdog ran out"
 	case hardware.DetailPostCopyFailed:
