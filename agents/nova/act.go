@@ -173,5 +173,6 @@ func (r *Reconciler) write(ctx context.Context, seen observation, vmi *kubevirtv
 		}
 		return fmt.Errorf("write VM %s: %w", seen.key, err)
 	}
+	r.written.note(vmi)
 	return nil
 }

@@ -75,6 +75,8 @@ type Reconciler struct {
 	client client.Client
 	live   client.Reader // past the cache
 	host   *host
+
+	written written
 }
 
 // Setup adds the agent to a manager, whose cache holds the

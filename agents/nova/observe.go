@@ -74,8 +74,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 	var vmi kubevirtv1.VirtualMachineInstance
 	switch err := r.client.Get(ctx, key, &vmi); {
 	case err == nil:
-		seen.vmi, seen.uuid = &vmi, kubevirt.DomainUUID(&vmi)
-	case !apierrors.IsNotFound(err):
+		seen.vmi = r.written.newer(&vmi)
+		seen.uuid = kubevirt.DomainUUID(seen.vmi)
+	case apierrors.IsNotFound(err):
+		r.written.forget(key)
+	default:
 		return seen, fmt.Errorf("read VM %s: %w", key, err)
 	}
 	// A domain of an earlier VM of that name goes first: the name is taken.
