@@ -41,6 +41,8 @@ func (w *World) Details(r *reports.Record) {
 	for _, m := range w.watch.marks {
 		r.Marks = append(r.Marks, reports.Mark{At: m.at.Seconds(), Kind: m.kind, Text: m.text, On: m.on})
 	}
+	totals := w.Cluster.Totals()
+	w.watch.checks[RuleOwner], w.watch.checks[RuleHotLoop], w.watch.checks[RuleNoPanic] = totals.Writes, totals.Reconcile, totals.Reconcile
 	for _, rule := range Rules {
 		c := reports.Check{Name: rule[0], Text: rule[1], Result: "held", Checks: w.watch.checks[rule[0]]}
 		if i := slices.IndexFunc(w.watch.violations, func(v Violation) bool { return v.Rule == rule[0] }); i >= 0 {

@@ -245,6 +245,26 @@ func (g HostGroup) node(i int) *corev1.Node {
 // labelRack is a Node's rack, a topology key for anti-affinity.
 const labelRack = kvmv1.LabelBuildingBlock
 
+// overcommit sets a host's ratios, as the person who runs the fleet does when
+// the host has come.
+func (w *World) overcommit(host string) {
+	for _, g := range w.spec.Hosts {
+		if len(g.Overcommit) == 0 || !slices.Contains(Spec{Hosts: []HostGroup{g}}.HostNames(), host) {
+			continue
+		}
+		err := w.patch(&kvmv1.Hypervisor{ObjectMeta: metav1.ObjectMeta{Name: host}}, func(o client.Object) {
+			hv := o.(*kvmv1.Hypervisor)
+			hv.Spec.Overcommit = map[kvmv1.ResourceName]float64{}
+			for _, k := range sortedKeys(g.Overcommit) {
+				hv.Spec.Overcommit[kvmv1.ResourceName(k)] = g.Overcommit[k]
+			}
+		})
+		if err != nil {
+			w.watch.violate("testbed", fmt.Sprintf("overcommit %s: %v", host, err))
+		}
+	}
+}
+
 func (w *World) scheduleWorkload() {
 	for _, g := range w.spec.VMs {
 		for i := range g.Count {

@@ -5,6 +5,7 @@ package testbed
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,7 @@ var ViewHelp = [][2]string{
 	{"vm.paused, vm.migratable, vm.placeable", "its conditions Paused, LiveMigratable and PodScheduled"},
 	{"vm.message", "what the conditions that are not well say"},
 	{"vm.power", "the power state wanted: Running, Paused or Stopped"},
-	{"vm.running", "truth: exactly one copy runs (paused ones do not)"},
+	{"vm.running", "truth: exactly one copy runs, or stands still for its switch-over; paused ones do not run"},
 	{"vm.on", "truth: the hosts on which a copy runs"},
 	{"vm.copies", "truth: the hosts on which it has a QEMU, running or not"},
 	{"vm.origin", "truth: the host it first ran on"},
@@ -100,6 +101,7 @@ func (w *World) rowsOfVMs(vmims []row) ([]row, map[string]any) {
 	for _, c := range w.Fleet.Ledger().Copies() {
 		copies[c.VM] = append(copies[c.VM], c.Host)
 	}
+	switching := w.switching()
 	rows, byName := []row{}, map[string]any{}
 	w.Cluster.Each(kindVMI, func(o client.Object) {
 		vmi := o.(*kubevirtv1.VirtualMachineInstance)
@@ -110,7 +112,7 @@ func (w *World) rowsOfVMs(vmims []row) ([]row, map[string]any) {
 		on := w.Fleet.Ledger().Running(v.uuid)
 		r := row{
 			"name": v.name, "group": v.group, "phase": string(vmi.Status.Phase), "reason": vmi.Status.Reason, "host": vmi.Status.NodeName,
-			"power": string(kubevirt.WantedPowerState(vmi)), "running": len(on) == 1, "on": list(on), "copies": list(copies[v.uuid]),
+			"power": string(kubevirt.WantedPowerState(vmi)), "running": len(on) == 1 || len(on) == 0 && switching[v.uuid], "on": list(on), "copies": list(copies[v.uuid]),
 			"origin": w.watch.firstHost[v.uuid], "moves": w.watch.moves[v.uuid], "starts": w.watch.starts[v.uuid], "migration": latest[v.name], "deleting": vmi.DeletionTimestamp != nil,
 			"ready": false, "readyReason": "", "paused": false, "migratable": false, "placeable": true, "message": "",
 		}
@@ -136,6 +138,21 @@ func (w *World) rowsOfVMs(vmims []row) ([]row, map[string]any) {
 		byName[v.name] = r
 	})
 	return rows, byName
+}
+
+// blackout is the longest pause of a VM between two hosts that still counts as
+// running; what lasts longer is no switch-over.
+const blackout = 3 * time.Second
+
+// switching returns the VMs that stand still for their switch-over just now.
+func (w *World) switching() map[string]bool {
+	out := map[string]bool{}
+	for _, m := range w.Fleet.Ledger().Migrations() {
+		if m.End == 0 && m.Switch > 0 && w.now()-m.Switch < blackout {
+			out[m.VM] = true
+		}
+	}
+	return out
 }
 
 func (w *World) rowsOfHosts() ([]row, map[string]any) {

@@ -160,6 +160,9 @@ func (x *watch) written(w kubesim.Write) {
 	case *kubevirtv1.VirtualMachineInstanceMigration:
 		x.terminalOnce(n)
 	case *kvmv1.Hypervisor:
+		if w.Verb == "create" {
+			x.w.Scheduler.After(0, func() { x.w.overcommit(n.Name) })
+		}
 		if old, _ := w.Old.(*kvmv1.Hypervisor); n.Status.Evicted && (old == nil || !old.Status.Evicted) {
 			x.emptied(n.Name)
 		}
@@ -191,6 +194,9 @@ func (x *watch) emptied(host string) {
 // ledger sees each change of the truth.
 func (x *watch) ledger(e hwsim.LedgerEvent) {
 	x.changed()
+	for _, rule := range []string{RuleSingleRun, RuleSingleWriter, RuleSourceStays} { // the ledger holds them at each change
+		x.checks[rule]++
+	}
 	switch {
 	case e.Violation != nil:
 		name := e.Violation.Object
@@ -228,11 +234,8 @@ func (x *watch) segment(s hwsim.Segment) {
 			x.started(v, s)
 		}
 	}
-	if s.State == hwsim.CopyRunning {
-		x.checks[RuleSingleRun]++
-		if v.running == 0 {
-			v.running = x.w.now()
-		}
+	if s.State == hwsim.CopyRunning && v.running == 0 {
+		v.running = x.w.now()
 	}
 }
 
