@@ -303,18 +303,25 @@ func (inf *informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventH
 }
 
 // AddEventHandlerWithOptions adds a handler. One that comes late is told of
-// what is known already.
+// what is known already, in an event of its own: the caller is a goroutine of a
+// starting controller, and the handler may read what has to be waited for.
 func (inf *informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	r := &registration{handler: h, done: make(chan struct{})}
 	close(r.done)
-	inf.handlers = append(inf.handlers, r)
-	if inf.listed {
-		for _, key := range slices.SortedFunc(maps.Keys(inf.items), compareKeys) {
-			h.OnAdd(inf.items[key], true)
-		}
+	if !inf.listed {
+		inf.handlers = append(inf.handlers, r)
+		return r, nil
 	}
+	inf.lane.After(0, func() {
+		inf.l.do(func() {
+			inf.handlers = append(inf.handlers, r)
+			for _, key := range slices.SortedFunc(maps.Keys(inf.items), compareKeys) {
+				h.OnAdd(inf.items[key], true)
+			}
+		})
+	})
 	return r, nil
 }
 

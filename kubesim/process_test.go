@@ -4,6 +4,7 @@ package kubesim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -362,6 +363,50 @@ func TestRunnablesAndChannelsRunUnderTheBaton(t *testing.T) {
 	p.Crash()
 	if ended != 1 {
 		t.Errorf("%d waiting runnables ended", ended)
+	}
+}
+
+// A leader's controllers come to informers that are there already, and their
+// handlers read kinds whose first list does not arrive.
+func TestALateHandlerWaitsForItsListsAndHoldsUpNobody(t *testing.T) {
+	d := newDesk(t, 1, Options{})
+	seen := map[string]int{}
+	p := d.c.Process("p", ProcessOptions{LeaderElection: "toy"}, func(mgr manager.Manager) error {
+		o := mgr.(optionsOf).ControllerOptions(1)
+		early := o
+		early.NeedLeaderElection = new(false)
+		note := func(who string) reconcile.Func {
+			return func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				seen[who]++
+				return reconcile.Result{}, nil
+			}
+		}
+		return errors.Join(
+			ctrl.NewControllerManagedBy(mgr).Named("early").For(&Machine{}).WithOptions(early).Complete(note("early")),
+			ctrl.NewControllerManagedBy(mgr).Named("late").For(&Job{}).WithOptions(o).
+				Watches(&Machine{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+					var jobs JobList
+					if err := mgr.GetClient().List(ctx, &jobs); err != nil {
+						t.Error(err)
+					}
+					return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "mapped"}}}
+				})).Complete(note("late")))
+	})
+	d.machine("m", MachineSpec{})
+	end := d.c.Inject(Fault{Kind: "api.timeout", Verbs: []string{"list"}, Resources: []string{"jobs"}, Phase: "before"})
+	p.Start()
+	d.wait(5 * time.Minute)
+	if seen["early"] == 0 || seen["late"] != 0 {
+		t.Errorf("seen %v", seen)
+	}
+	lease, _ := d.c.Lookup(coordinationv1.SchemeGroupVersion.WithKind("Lease"), client.ObjectKey{Namespace: "kube-system", Name: "toy"}).(*coordinationv1.Lease)
+	if lease == nil || d.s.Now().Sub(lease.Spec.RenewTime.Time) > leaseDuration {
+		t.Errorf("the leader renews its lease no more: %v at %v", lease, d.s.Now())
+	}
+	end()
+	d.wait(5 * time.Minute)
+	if seen["late"] == 0 {
+		t.Errorf("seen %v", seen)
 	}
 }
 

@@ -173,7 +173,7 @@ func (g *gamble) trouble() {
 	// fleet comes to rest only after it is wanted no more.
 	over := g.heal + time.Second
 	if g.stays {
-		over = g.whole
+		over = g.whole - 3*time.Minute
 	}
 	g.at(over, "do: 'maintenance.end on=*'")
 	g.at(over, "do: 'evict.cancel on=*'")
