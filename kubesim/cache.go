@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,7 +129,13 @@ func (r *cacheReader) get(k *kind, key client.ObjectKey, into client.Object, opt
 	if o == nil {
 		return apierrors.NewNotFound(k.gr, key.Name)
 	}
-	return k.copyOut(into, inf.view(o), true)
+	o = inf.view(o)
+	if options := (&client.GetOptions{}).ApplyOptions(opts); options.UnsafeDisableDeepCopy != nil && *options.UnsafeDisableDeepCopy && reflect.TypeOf(into).Elem() == k.typ {
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(o).Elem())
+		into.GetObjectKind().SetGroupVersionKind(k.gvk)
+		return nil
+	}
+	return k.copyOut(into, o, true)
 }
 
 func (r *cacheReader) list(k *kind, into client.ObjectList, o *client.ListOptions) error {

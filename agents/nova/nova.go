@@ -19,7 +19,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -47,7 +46,8 @@ type Options struct {
 	// name, which the sending side's hardware resolves.
 	Address string
 
-	// Resync is how often a VM is looked at with no event; 0 is 5 minutes.
+	// Resync is how often the host's domains are listed with no event, and the
+	// VMs looked at that do not run as they should; 0 is 5 minutes.
 	// Each host's own is up to a tenth longer, by its name, so that a fleet's
 	// agents do not look in step.
 	Resync time.Duration
@@ -136,9 +136,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return r.failed(err)
 	}
-	if again == 0 && (seen.vmi != nil || seen.domain != nil) {
-		again = r.o.Resync
-	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
@@ -165,14 +162,12 @@ func (r *Reconciler) lookAround(ctx context.Context) (ctrl.Result, error) {
 	if news != "" {
 		log.Info(news, "host", r.o.Host)
 	}
-	if all {
-		var vmis kubevirtv1.VirtualMachineInstanceList
-		if err := r.client.List(ctx, &vmis); err != nil {
-			r.host.keepNews()
-			return ctrl.Result{}, fmt.Errorf("list VMs of %s: %w", r.o.Host, err)
-		}
-		for i := range vmis.Items {
-			r.host.wake(types.NamespacedName{Namespace: vmis.Items[i].Namespace, Name: vmis.Items[i].Name})
+	if err == nil || all {
+		if err := r.wakeUnsettled(ctx, all); err != nil {
+			if all {
+				r.host.keepNews()
+			}
+			return ctrl.Result{}, err
 		}
 	}
 	if err != nil {
