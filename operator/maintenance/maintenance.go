@@ -74,8 +74,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation, error) {
 	seen := observation{now: r.Clock.Now()}
+	// What is read here is only read: act makes copies of what it changes.
 	var hypervisor kvmv1.Hypervisor
-	if err := r.Client.Get(ctx, req.NamespacedName, &hypervisor); err != nil {
+	if err := r.Client.Get(ctx, req.NamespacedName, &hypervisor, client.UnsafeDisableDeepCopy); err != nil {
 		if apierrors.IsNotFound(err) {
 			return seen, nil
 		}
@@ -84,14 +85,14 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 	seen.hypervisor = &hypervisor
 
 	var eviction kvmv1.Eviction
-	switch err := r.Client.Get(ctx, req.NamespacedName, &eviction); {
+	switch err := r.Client.Get(ctx, req.NamespacedName, &eviction, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		seen.eviction = &eviction
 	case !apierrors.IsNotFound(err):
 		return seen, fmt.Errorf("read eviction %s: %w", req.Name, err)
 	}
 	var node corev1.Node
-	switch err := r.Client.Get(ctx, req.NamespacedName, &node); {
+	switch err := r.Client.Get(ctx, req.NamespacedName, &node, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		seen.node = &node
 	case !apierrors.IsNotFound(err):
@@ -101,7 +102,7 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 		return seen, nil
 	}
 	var vmis kubevirtv1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &vmis, client.MatchingFields{indexHost: req.Name}); err != nil {
+	if err := r.Client.List(ctx, &vmis, client.MatchingFields{indexHost: req.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return seen, fmt.Errorf("list VMs of %s: %w", req.Name, err)
 	}
 	seen.vms = max(len(vmis.Items), len(hypervisor.Status.Instances), hypervisor.Status.NumInstances)
@@ -118,7 +119,7 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 // one worker admits hosts one after the other.
 func (r *Reconciler) floor(ctx context.Context, host string) (floor, error) {
 	var fleet kvmv1.HypervisorList
-	if err := r.Client.List(ctx, &fleet); err != nil {
+	if err := r.Client.List(ctx, &fleet, client.UnsafeDisableDeepCopy); err != nil {
 		return floor{}, fmt.Errorf("list hypervisors: %w", err)
 	}
 	f, err := count(fleet.Items, host, r.MinActive)

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/internal/equal"
 	"github.com/adit-hv/adit/internal/wiring"
 	"github.com/adit-hv/adit/operator/eviction"
 )
@@ -36,7 +36,7 @@ func (r *Reconciler) watch(mgr manager.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("maintenance").
-		For(&kvmv1.Hypervisor{}).
+		For(&kvmv1.Hypervisor{}, builder.WithPredicates(news)).
 		Watches(&kvmv1.Hypervisor{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(servingChanged)).
 		Watches(&kvmv1.Eviction{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(taintsChanged)).
@@ -61,7 +61,7 @@ func hostRequests(_ context.Context, o client.Object) []reconcile.Request {
 // is back.
 func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
 	var fleet kvmv1.HypervisorList
-	if err := r.Client.List(ctx, &fleet); err != nil {
+	if err := r.Client.List(ctx, &fleet, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // The cache alone is asked, and does not refuse.
 	}
 	var names []string
@@ -78,6 +78,16 @@ func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.R
 	return requests
 }
 
+// news leaves out what the agents report, of a host of which nothing is asked.
+var news = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, now := e.ObjectOld.(*kvmv1.Hypervisor), e.ObjectNew.(*kvmv1.Hypervisor)
+		return asks(now) || before.Status.Evicted != now.Status.Evicted ||
+			!before.DeletionTimestamp.Equal(now.DeletionTimestamp) || !equal.Values(&before.Spec, &now.Spec) ||
+			!equal.Values(&before.Status.Conditions, &now.Status.Conditions)
+	},
+}
+
 var servingChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return serves(e.ObjectOld.(*kvmv1.Hypervisor)) != serves(e.ObjectNew.(*kvmv1.Hypervisor))
@@ -86,7 +96,7 @@ var servingChanged = predicate.Funcs{
 
 var taintsChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return !equality.Semantic.DeepEqual(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
+		return !equal.Values(&e.ObjectOld.(*corev1.Node).Spec.Taints, &e.ObjectNew.(*corev1.Node).Spec.Taints)
 	},
 }
 

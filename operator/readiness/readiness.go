@@ -2,8 +2,8 @@
 
 // Package readiness says of each Hypervisor whether it is Ready, and why not.
 //
-// It reads Hypervisors, and the agents' Leases from the API itself, once per
-// Lease's duration, so that nothing follows every heartbeat. It alone writes the
+// It reads Hypervisors, and the agents' Leases from the API itself, all at once
+// when one is due, so that nothing follows every heartbeat. It alone writes the
 // conditions Ready (the table stands at ready) and Tainted. It must never know
 // VMs, and never act: that an agent is silent says nothing of the VMs beside it.
 package readiness
@@ -20,8 +20,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/internal/equal"
@@ -59,7 +61,8 @@ func Setup(mgr manager.Manager, o Options) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("readiness").
-		For(&kvmv1.Hypervisor{}).
+		For(&kvmv1.Hypervisor{}, builder.WithPredicates(news)).
+		WatchesRawSource(source.Func(r.start)).
 		WithOptions(wiring.Options(mgr, max(1, o.Workers))).
 		Complete(r)
 }
@@ -71,12 +74,17 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	Namespace string
 
-	mu     sync.Mutex // Held over the map alone.
+	mu     sync.Mutex // Never held across a request.
 	pulses map[string]pulse
+	queue  queue
 }
 
-// Reconcile observes, decides and acts.
+// Reconcile observes, decides and acts. The request without a name is to
+// listen to all.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if req.Name == "" {
+		return r.listen(ctx)
+	}
 	seen, err := r.observe(ctx, req)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -89,13 +97,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}
+	if !seen.pulse.silent {
+		r.listenIn(p.lookAgain)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
 	return ctrl.Result{RequeueAfter: p.lookAgain}, client.IgnoreNotFound(err)
 }
 
 func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation, error) {
 	seen := observation{now: r.Clock.Now()}
 	var hypervisor kvmv1.Hypervisor
-	if err := r.Client.Get(ctx, req.NamespacedName, &hypervisor); err != nil {
+	if err := r.Client.Get(ctx, req.NamespacedName, &hypervisor, client.UnsafeDisableDeepCopy); err != nil { // act copies
 		if apierrors.IsNotFound(err) {
 			r.forget(req.Name)
 			return seen, nil
