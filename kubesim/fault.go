@@ -83,7 +83,7 @@ func ParseFault(text string) (Fault, error) {
 			f.Delay, err = time.ParseDuration(value)
 		case "p":
 			f.P, err = strconv.ParseFloat(value, 64)
-			if err == nil && (f.P <= 0 || f.P > 1) {
+			if err != nil || !(f.P > 0 && f.P <= 1) {
 				err = errors.New("a chance lies above 0 and up to 1")
 			}
 		case "times":

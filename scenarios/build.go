@@ -43,7 +43,8 @@ func (b *builder) scenario(f file) *Scenario {
 		}
 	}
 	s.Spec.Hosts = b.hosts(f.Fleet)
-	s.Spec.VMs = b.vms(f.Workload)
+	s.Spec.VMs = b.vms(f.Workload, s)
+	b.operatorLimits(f.Operator)
 	s.Spec.Operator = operator(f.Operator)
 	s.Spec.API = testbed.API{Latency: time.Duration(f.API.Latency), Lag: time.Duration(f.API.Lag), EagerLeases: f.API.EagerLeases}
 	if f.Budget.APIWrites < 0 || f.Budget.Events < 0 {
@@ -54,7 +55,7 @@ func (b *builder) scenario(f file) *Scenario {
 		return nil // names in the timeline can only be checked against a good fleet
 	}
 	s.Timeline = b.timeline(f.Timeline, s)
-	s.Expect = b.expect(f.Expect, s.For)
+	s.Expect = b.expect(f.Expect, s)
 	return s
 }
 
@@ -79,22 +80,19 @@ func (b *builder) hosts(groups []hostGroup) []testbed.HostGroup {
 		if err := testbed.CheckModel(g.Model); err != nil {
 			b.fail(at("model"), "%v", err)
 		}
-		for _, resource := range sortedKeys(g.Overcommit) {
-			if g.Overcommit[resource] < 1 {
-				b.fail(at("overcommit"), "%s: %v is below 1; an overcommit of 1 means none", resource, g.Overcommit[resource])
-			}
-		}
+		b.overcommit(at("overcommit"), g.Overcommit)
+		b.labels(at("labels"), g.Labels)
+		b.label(at("zone"), g.Zone)
+		b.label(at("rack"), g.Rack)
+		b.dmi(at("dmi"), g.DMI)
 		out = append(out, testbed.HostGroup{
 			Name: g.Name, Count: g.Count, Model: g.Model, Zone: g.Zone, Rack: g.Rack,
 			Capabilities: b.file(at("capabilities"), g.Capabilities), OSRelease: b.file(at("osRelease"), g.OSRelease),
 			DMI: g.DMI, Labels: g.Labels, MigrationBandwidth: uint64(g.Migration), Overcommit: g.Overcommit,
 		})
-		if b.err == nil {
-			if err := testbed.CheckHosts(out[len(out)-1]); err != nil {
-				b.fail(fmt.Sprintf("fleet[%d]", i), "%v", err)
-			}
-		}
+		b.buildable(fmt.Sprintf("fleet[%d]", i), out[len(out)-1], g)
 	}
+	b.hostNames(out)
 	return out
 }
 
@@ -109,7 +107,7 @@ func (b *builder) file(path, name string) []byte {
 	return data
 }
 
-func (b *builder) vms(groups []vmGroup) []testbed.VMGroup {
+func (b *builder) vms(groups []vmGroup, s *Scenario) []testbed.VMGroup {
 	var out []testbed.VMGroup
 	seen := map[string]bool{}
 	for i, g := range groups {
@@ -130,6 +128,10 @@ func (b *builder) vms(groups []vmGroup) []testbed.VMGroup {
 		if g.Memory < 1<<20 {
 			b.fail(at("memory"), "%d bytes; a VM has at least 1Mi, as 4Gi", g.Memory)
 		}
+		if last := g.At + g.Every*Duration(max(0, g.Count-1)); g.Count > 0 && (time.Duration(g.At) > s.For || time.Duration(g.Every) > s.For || time.Duration(last) > s.For) {
+			b.fail(at("at"), "the last of the VMs is made after the end of the run (for: %v)", s.For)
+		}
+		b.vmWords(at, g, s.Spec)
 		if g.Used > g.Memory || g.WorkingSet > g.Memory {
 			b.fail(at("workingSet"), "used memory and working set lie within the VM's memory of %d bytes", g.Memory)
 		}
@@ -192,7 +194,7 @@ func (b *builder) timeline(steps []stepFields, s *Scenario) []Step {
 			b.fail(fmt.Sprintf("timeline[%d]", i), "a step has one of do, fault and heal, and this one has %d", said)
 		}
 		if f.When != "" {
-			p, err := compile(f.When)
+			p, err := compile(f.When, s.Spec)
 			if err != nil {
 				b.fail(at("when"), "%v", err)
 			}
@@ -206,7 +208,8 @@ func (b *builder) timeline(steps []stepFields, s *Scenario) []Step {
 	return out
 }
 
-func (b *builder) expect(fields []expectFields, end time.Duration) []Expectation {
+func (b *builder) expect(fields []expectFields, s *Scenario) []Expectation {
+	end, spec := s.For, s.Spec
 	if len(fields) == 0 {
 		b.fail("expect", "is empty; say at least one thing that must hold, as - end: vms.all(v, v.running)")
 	}
@@ -224,7 +227,7 @@ func (b *builder) expect(fields []expectFields, end time.Duration) []Expectation
 			}
 			said++
 			e.Kind, e.Text = k.kind, strings.TrimSpace(k.text)
-			p, err := compile(k.text)
+			p, err := compile(k.text, spec)
 			if err != nil {
 				b.fail(at(string(k.kind)), "%v", err)
 			}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
 
 	"github.com/adit-hv/adit/testbed"
@@ -21,40 +23,48 @@ type Program struct {
 	program cel.Program
 }
 
-// environment is CEL with our variables: all values are plain maps and lists,
-// so that a scenario can be read without knowing a Go type.
-func environment() (*cel.Env, error) {
-	row := cel.MapType(cel.StringType, cel.DynType)
-	options := []cel.EnvOption{ext.Strings(), ext.Sets(), ext.Math()}
+// environment is CEL with our variables.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	registry, err := types.NewRegistry()
+	if err != nil {
+		return nil, err
+	}
+	options := []cel.EnvOption{
+		cel.CustomTypeAdapter(registry), cel.CustomTypeProvider(rows{registry}),
+		ext.Strings(), ext.Sets(), ext.Math(), cel.CrossTypeNumericComparisons(true),
+	}
 	for _, name := range testbed.ViewLists {
-		options = append(options, cel.Variable(name, cel.ListType(row)))
+		options = append(options, cel.Variable(name, cel.ListType(rowTypes[name])))
 	}
 	for _, name := range testbed.ViewMaps {
-		options = append(options, cel.Variable(name, cel.MapType(cel.StringType, row)))
+		options = append(options, cel.Variable(name, cel.MapType(cel.StringType, rowTypes[name+"s"])))
 	}
 	for _, name := range testbed.ViewNumbers {
 		options = append(options, cel.Variable(name, cel.DoubleType))
 	}
-	return cel.NewEnv(append(options, cel.CrossTypeNumericComparisons(true))...)
-}
+	return cel.NewEnv(options...)
+})
 
-func compile(text string) (*Program, error) {
+func compile(text string, spec testbed.Spec) (*Program, error) {
 	env, err := environment()
 	if err != nil {
 		return nil, err
 	}
-	ast, issues := env.Compile(text)
+	tree, issues := env.Compile(text)
 	if issues != nil && issues.Err() != nil {
 		var problems []string
 		for _, e := range issues.Errors() {
 			problems = append(problems, fmt.Sprintf("at character %d: %s", e.Location.Column()+1, e.Message))
 		}
-		return nil, fmt.Errorf("%s; an expression is CEL over %s, as vms.all(v, v.running)", strings.Join(problems, "; "), strings.Join(slices.Concat(testbed.ViewLists, testbed.ViewMaps, testbed.ViewNumbers), ", "))
+		return nil, fmt.Errorf("%s; an expression is CEL over %s, as vms.all(v, v.running); adit scenario words has their fields", strings.Join(problems, "; "), strings.Join(slices.Concat(testbed.ViewLists, testbed.ViewMaps, testbed.ViewNumbers), ", "))
 	}
-	if !ast.OutputType().IsExactType(cel.BoolType) && !ast.OutputType().IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("the expression gives a %s; it must give true or false", ast.OutputType())
+	if !tree.OutputType().IsExactType(cel.BoolType) && !tree.OutputType().IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("the expression gives a %s; it must give true or false", tree.OutputType())
 	}
-	program, err := env.Program(ast)
+	if err := checkKeys(tree.NativeRep().Expr(), spec); err != nil {
+		return nil, err
+	}
+	program, err := env.Program(tree)
 	if err != nil {
 		return nil, err
 	}

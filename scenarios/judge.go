@@ -28,6 +28,8 @@ type state struct {
 	failed bool
 	at     time.Duration
 	looks  uint64
+	judged bool  // some look was without an error
+	err    error // of the last look
 }
 
 func newJudge(s *Scenario, w *testbed.World) *judge {
@@ -141,15 +143,18 @@ func (j *judge) judgeOne(i int, e Expectation, view map[string]any, now time.Dur
 	st := &j.states[i]
 	st.looks++
 	holds, err := e.Program.Holds(view)
+	st.judged, st.err = st.judged || err == nil, err
 	switch {
 	case e.Kind == Eventually && holds:
 		st.done, st.at = true, now
 	case e.Kind == Eventually && now >= e.Until:
 		j.fail(i, now, fmt.Sprintf("was not true at any time from %v to %v%s", e.From, e.Until, because(err)))
 	case e.Kind == Always && !holds:
-		j.fail(i, now, "was not true"+because(err))
+		j.fail(i, now, "was not true"+because(err)+of(e, view))
 	case e.Kind == Never && holds:
 		j.fail(i, now, "was true")
+	case e.Kind == Never && !st.judged && now >= e.Until:
+		j.fail(i, now, "could not be judged at any look, and shows nothing"+because(st.err))
 	case now >= e.Until:
 		st.done, st.at = true, now
 	}
@@ -188,7 +193,7 @@ func (j *judge) end() {
 		if holds, err := e.Program.Holds(view); holds {
 			st.done, st.at = true, now
 		} else {
-			j.fail(i, now, "is not true at the end"+because(err))
+			j.fail(i, now, "is not true at the end"+because(err)+of(e, view))
 		}
 	}
 	for _, step := range j.waiting {

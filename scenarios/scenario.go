@@ -11,16 +11,16 @@
 package scenarios
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/adit-hv/adit/testbed"
 )
@@ -180,9 +180,17 @@ type budgetFields struct {
 	Events    int `yaml:"events"`
 }
 
+// maxFile is how large a scenario may be: a hundred times what a person writes.
+const maxFile = 1 << 20
+
 // Load reads one scenario file.
 func Load(path string) (*Scenario, error) {
-	data, err := os.ReadFile(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name a scenario file, a folder of them, or nothing for the built-in suite", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w; name a scenario file, a folder of them, or nothing for the built-in suite", err)
 	}
@@ -191,55 +199,34 @@ func Load(path string) (*Scenario, error) {
 
 // Parse reads a scenario from data. name is used in errors; read opens the
 // files that it names, whose paths are relative to it.
-func Parse(name string, data []byte, read func(string) ([]byte, error)) (*Scenario, error) {
-	tree, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return nil, located(name, err)
+func Parse(name string, data []byte, read func(string) ([]byte, error)) (s *Scenario, err error) {
+	body, e := document(data)
+	if e == nil {
+		e = shape(body, reflect.TypeFor[file]())
 	}
-	if len(tree.Docs) == 0 || tree.Docs[0].Body == nil {
-		return nil, &Error{File: name, Line: 1, Column: 1, Problem: "the file is empty; a scenario has at least about, for, fleet and expect"}
-	}
-	if len(tree.Docs) > 1 {
-		e := at(tree.Docs[1], "a second document; put one scenario in one file")
+	if e != nil {
 		e.File = name
 		return nil, e
 	}
 	var f file
-	if err := yaml.NodeToValue(tree.Docs[0].Body, &f, yaml.Strict()); err != nil {
-		return nil, located(name, err)
+	if err := yaml.NodeToValue(body, &f, yaml.Strict()); err != nil {
+		e := located(err)
+		e.File = name
+		return nil, e
 	}
-	b := builder{name: name, body: tree.Docs[0].Body, read: func(p string) ([]byte, error) { return read(filepath.Join(filepath.Dir(name), p)) }}
-	s := b.scenario(f)
+	b := builder{name: name, body: body, read: func(p string) ([]byte, error) {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(filepath.Dir(name), p)
+		}
+		return read(p)
+	}}
+	s = b.scenario(f)
 	if b.err != nil {
 		b.err.File = name
 		return nil, b.err
 	}
 	return s, nil
 }
-
-// located turns the YAML library's errors into ours.
-func located(name string, err error) error {
-	var ours *Error
-	if errors.As(err, &ours) {
-		ours.File = name
-		return ours
-	}
-	e := &Error{File: name, Problem: err.Error()}
-	var theirs yaml.Error
-	if errors.As(err, &theirs) {
-		e.Problem = theirs.GetMessage()
-		if token := theirs.GetToken(); token != nil {
-			e.Line, e.Column = token.Position.Line, token.Position.Column
-		}
-		var unknown *yaml.UnknownFieldError
-		if errors.As(err, &unknown) {
-			e.Problem += "; " + knownFields
-		}
-	}
-	return e
-}
-
-const knownFields = "see docs/scenarios.md for the fields a scenario has, or check the spelling and the indentation"
 
 // builder turns the file's fields into a Scenario and keeps the first mistake.
 type builder struct {
@@ -267,8 +254,8 @@ func (b *builder) fail(path, format string, args ...any) {
 				}
 			}
 		}
-		if node != nil && node.GetToken() != nil {
-			position := node.GetToken().Position
+		if node != nil && first(node).GetToken() != nil {
+			position := first(node).GetToken().Position
 			b.err = &Error{Line: position.Line, Column: position.Column, Problem: problem}
 			if path != "" {
 				b.err.Problem = path + ": " + problem

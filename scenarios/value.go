@@ -22,7 +22,7 @@ func (d *Duration) UnmarshalYAML(node ast.Node) error {
 	}
 	v, err := time.ParseDuration(text)
 	if err != nil || v < 0 {
-		return at(node, "%q is no time span; write it as 90s, 5m or 1h30m", text)
+		return at(node, "%q is no time span; write it as 90s, 5m or 1h30m", shortened(text))
 	}
 	*d = Duration(v)
 	return nil
@@ -39,11 +39,17 @@ func (s *Size) UnmarshalYAML(node ast.Node) error {
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil || q.Sign() < 0 {
-		return at(node, "%q is no size; write it as 4Gi, 512Mi or a number of bytes", text)
+		return at(node, "%q is no size; write it as 4Gi, 512Mi or a number of bytes", shortened(text))
+	}
+	if q.Cmp(largest) > 0 {
+		return at(node, "%s is too large; a size is at most %s", shortened(text), largest.String())
 	}
 	*s = Size(q.Value())
 	return nil
 }
+
+// largest is far beyond any host or link, and far below where sums overflow.
+var largest = resource.MustParse("1Pi")
 
 // Error is a mistake in a scenario: where it stands and how to mend it.
 type Error struct {
@@ -60,21 +66,54 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
 
-func at(node ast.Node, format string, args ...any) *Error {
-	e := &Error{Problem: fmt.Sprintf(format, args...)}
-	if node != nil && node.GetToken() != nil {
-		position := node.GetToken().Position
-		e.Line, e.Column = position.Line, position.Column
-		if path := strings.TrimPrefix(node.GetPath(), "$."); path != "" {
-			e.Problem = path + ": " + e.Problem
-		}
+// or takes the place of another node when the error has none of its own.
+func (e *Error) or(node ast.Node) *Error {
+	if e.Line == 0 && node != nil && node.GetToken() != nil {
+		*e = *at(node, "%s", e.Problem)
 	}
 	return e
 }
 
+// asError is the Error that err is, or nil.
+func asError(err error) *Error {
+	e, _ := err.(*Error)
+	return e
+}
+
+func at(node ast.Node, format string, args ...any) *Error {
+	e := &Error{Problem: fmt.Sprintf(format, args...)}
+	if node == nil {
+		return e
+	}
+	if path := strings.TrimPrefix(strings.TrimPrefix(node.GetPath(), "$"), "."); path != "" {
+		e.Problem = path + ": " + e.Problem
+	}
+	if token := first(node).GetToken(); token != nil {
+		e.Line, e.Column = token.Position.Line, token.Position.Column
+	}
+	return e
+}
+
+// first is the node a reader sees first: of a mapping without braces it is the
+// first key, not the colon behind it.
+func first(node ast.Node) ast.Node {
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return first(n.Values[0])
+		}
+	case *ast.MappingValueNode:
+		return n.Key
+	}
+	return node
+}
+
 func scalar(node ast.Node) (string, error) {
+	if _, empty := node.(*ast.NullNode); empty {
+		return "", at(node, "is empty; give it a value, or leave the line out")
+	}
 	if s, ok := node.(ast.ScalarNode); ok {
 		return fmt.Sprint(s.GetValue()), nil
 	}
-	return "", at(node, "a single value is wanted here, not a %s", strings.ToLower(node.Type().String()))
+	return "", at(node, "is %s; it is a single value", described(node))
 }

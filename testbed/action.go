@@ -111,11 +111,17 @@ func (a Action) Check(spec Spec) error {
 	if mode := a.args["mode"]; mode != "" && !slices.Contains([]kvmv1.Maintenance{kvmv1.MaintenanceManual, kvmv1.MaintenanceAuto, kvmv1.MaintenanceHA, kvmv1.MaintenanceTermination}, kvmv1.Maintenance(mode)) {
 		return fmt.Errorf("mode=%s is no maintenance mode; it is manual, auto, ha or termination", mode)
 	}
-	for _, key := range []string{"count", "parallel", "cpus"} {
+	const most = 200000 // as a workload group; of memory it is MiB
+	for _, key := range []string{"count", "parallel", "cpus", "memory"} {
 		if v := a.args[key]; v != "" {
-			if n, err := strconv.Atoi(v); err != nil || n < 1 {
-				return fmt.Errorf("%s=%s is no number above 0", key, v)
+			if n, err := strconv.Atoi(v); err != nil || n < 1 || n > most {
+				return fmt.Errorf("%s=%s is no number from 1 to %d", key, v, most)
 			}
+		}
+	}
+	for _, key := range []string{"dryRun", "reboot"} {
+		if v := a.args[key]; v != "" && v != "true" && v != "false" {
+			return fmt.Errorf("%s=%s is neither true nor false", key, v)
 		}
 	}
 	return nil
@@ -167,12 +173,18 @@ func (s Spec) HostNames() []string {
 	return names
 }
 
+// HostsSaid names the hosts there are, for an error.
+func (s Spec) HostsSaid() string { return "the hosts are " + shorten(s.HostNames()) }
+
 func (g HostGroup) hostName(i int) string { return fmt.Sprintf("%s%03d", g.Name, i+1) }
 
 // checkHosts checks a comma-separated list of host names and patterns.
 func (s Spec) checkHosts(list string) error {
 	names := s.HostNames()
 	for _, pattern := range strings.Split(list, ",") {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%s is no pattern; its [ is not closed", pattern)
+		}
 		if vm, byVM := strings.CutPrefix(pattern, "@"); byVM {
 			name, role, _ := strings.Cut(vm, ".")
 			if role != "" && role != "source" && role != "target" {
@@ -184,7 +196,7 @@ func (s Spec) checkHosts(list string) error {
 			continue
 		}
 		if !slices.ContainsFunc(names, func(n string) bool { return matches(pattern, n) }) {
-			return fmt.Errorf("no host is called %s; the hosts are %s", pattern, shorten(names))
+			return fmt.Errorf("no host is called %s; %s", pattern, s.HostsSaid())
 		}
 	}
 	return nil
@@ -194,6 +206,9 @@ func (s Spec) checkHosts(list string) error {
 // created later, so it is the group that must be there.
 func (s Spec) checkVMs(list string) error {
 	for _, pattern := range strings.Split(list, ",") {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%s is no pattern; its [ is not closed", pattern)
+		}
 		group, _, found := cutLast(pattern, "-")
 		if !found || !slices.ContainsFunc(s.VMs, func(g VMGroup) bool { return matches(group, g.Name) || matches(pattern, g.Name+"-1") }) {
 			return fmt.Errorf("no VM can be called %s; VMs are GROUP-NUMBER, and the groups are %s", pattern, strings.Join(s.groupNames(), ", "))

@@ -5,9 +5,11 @@ package testbed
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/adit-hv/adit/agents/nova"
 	"github.com/adit-hv/adit/hwsim"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/sim"
@@ -58,7 +60,10 @@ func isProcessFault(verb string) bool {
 // Check says whether the names a fault gives can be there.
 func (f Fault) Check(spec Spec) error {
 	if slices.Contains(kubesim.FaultKinds(), f.verb) {
-		return nil // its on= names processes and users
+		return f.checkAPI(spec)
+	}
+	if pool := f.args["pool"]; pool != "" && pool != nova.SharedPool {
+		return fmt.Errorf("pool=%s is no pool; the pool of the VMs' disks is %s", pool, nova.SharedPool)
 	}
 	for _, key := range []string{"on", "between"} {
 		if f.args[key] != "" {
@@ -71,6 +76,53 @@ func (f Fault) Check(spec Spec) error {
 		return spec.checkVMs(vm)
 	}
 	return nil
+}
+
+// checkAPI checks what kubesim cannot know: whether a process, a verb or a
+// resource of that name is there. A name that is not would hit nothing, and the
+// run would pass for it.
+func (f Fault) checkAPI(spec Spec) error {
+	processes := spec.Processes()
+	for _, pattern := range words(f.args["on"]) {
+		if !slices.ContainsFunc(processes, func(p string) bool { return matchesProcess(pattern, p) }) {
+			return fmt.Errorf("no process is called %s; %s", pattern, ProcessesSaid(processes))
+		}
+	}
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "apply", "delete", "deletecollection"}
+	for _, v := range words(f.args["verbs"]) {
+		if !slices.Contains(verbs, v) {
+			return fmt.Errorf("verbs=%s: there is no verb %s; the verbs are %s", f.args["verbs"], v, strings.Join(verbs, ", "))
+		}
+	}
+	resources := []string{"hypervisors", "evictions", "migrations", "virtualmachineinstances", "virtualmachineinstancemigrations", "nodes", "leases", "events"}
+	for _, r := range words(f.args["resources"]) {
+		if name, sub, _ := strings.Cut(r, "/"); !slices.Contains(resources, name) || sub != "" && sub != "status" {
+			return fmt.Errorf("resources=%s: there is no resource %s; the resources are %s, each also with /status", f.args["resources"], r, strings.Join(resources, ", "))
+		}
+	}
+	if v, given := f.args["times"]; given {
+		if n, err := strconv.Atoi(v); err != nil || n < 1 {
+			return fmt.Errorf("times=%s is no number above 0", v)
+		}
+	}
+	if _, err := f.duration("delay"); err != nil {
+		return err
+	}
+	return nil
+}
+
+// words are the parts of a list with commas; an empty list has none.
+func words(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+// matchesProcess is kubesim's rule: a name, or its beginning and a star.
+func matchesProcess(pattern, name string) bool {
+	begin, star := strings.CutSuffix(pattern, "*")
+	return name == pattern || star && strings.HasPrefix(name, begin)
 }
 
 // Inject lets a fault begin. A hardware fault of a VM strikes each VM its

@@ -37,15 +37,40 @@ const agentNamespace = "kvm"
 
 // startOperator starts the operator's replicas. One alone needs no election.
 func (w *World) startOperator() {
-	replicas := max(1, w.spec.Operator.Replicas)
-	for i := range replicas {
-		name, o := "operator", kubesim.ProcessOptions{Role: "operator"}
-		if replicas > 1 {
-			name, o.LeaderElection = fmt.Sprintf("operator-%d", i), agentNamespace+"/operator"
+	replicas := w.spec.operators()
+	for _, name := range replicas {
+		o := kubesim.ProcessOptions{Role: "operator"}
+		if len(replicas) > 1 {
+			o.LeaderElection = agentNamespace + "/operator"
 		}
 		w.start(name, o, w.setupOperator)
 	}
 }
+
+// operators returns the names of the operator's replicas.
+func (s Spec) operators() []string {
+	if s.Operator.Replicas <= 1 {
+		return []string{"operator"}
+	}
+	var names []string
+	for i := range s.Operator.Replicas {
+		names = append(names, fmt.Sprintf("operator-%d", i))
+	}
+	return names
+}
+
+// Processes returns the names of all processes a world has: the operator and
+// the agents of each host.
+func (s Spec) Processes() []string {
+	names := s.operators()
+	for _, h := range s.HostNames() {
+		names = append(names, "node/"+h, "nova/"+h)
+	}
+	return names
+}
+
+// ProcessesSaid names processes, for an error.
+func ProcessesSaid(names []string) string { return "the processes are " + shorten(names) }
 
 // restartAfter is how soon a process that ended is started again, as a kubelet
 // restarts a container at first.

@@ -4,7 +4,9 @@ package parse
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,9 +116,15 @@ func hypervisorType(caps libvirtxml.Caps) string {
 // decode unmarshals a document and names the line where it goes wrong.
 func decode(doc []byte, into any) error {
 	d := xml.NewDecoder(strings.NewReader(string(doc)))
-	if err := d.Decode(into); err != nil {
-		line, _ := d.InputPos()
-		return fmt.Errorf("line %d: %w", line, err)
+	err := d.Decode(into)
+	line, _ := d.InputPos()
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("line %d: there is no XML up to here: take the document whole, as virsh prints it", line)
+	case err != nil && strings.HasSuffix(err.Error(), "unexpected EOF"):
+		return fmt.Errorf("line %d: the document ends too early: take it whole, as virsh prints it", line)
+	case err != nil:
+		return fmt.Errorf("line %d: %w: take the document as virsh prints it", line, err)
 	}
 	return nil
 }
