@@ -86,7 +86,9 @@ type Migrations interface {
 
 	// Job returns the running job of a domain, or, with none running, its last
 	// completed one. Both source and target keep the completed one for a while.
-	// A refusal with ReasonNoJob says there is neither.
+	// A refusal with ReasonNoJob says there is neither. The target of a
+	// post-copy shows a running job, with PostCopy and without figures, until
+	// the memory has followed: its guest's state need not tell.
 	Job(ctx context.Context, uuid string) (Job, error)
 
 	// AbortJob cancels the running job. A post-copy migration cannot be

@@ -62,6 +62,7 @@ func (mv *move) recovers() {
 	mv.sd.set(hardware.StatePaused, hardware.DetailPostCopy)
 	mv.dd.set(hardware.StateRunning, hardware.DetailPostCopy)
 	mv.dst.emit(mv.dd, hardware.Event{Kind: hardware.EventResumed, Detail: hardware.DetailPostCopy})
+	mv.dst.storageHits(mv.dd)
 	mv.share()
 	mv.schedule()
 }

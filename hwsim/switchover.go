@@ -69,8 +69,10 @@ func (mv *move) targetRuns() {
 // 250 ms later, as measured.
 func (mv *move) completed() {
 	if mv.postCopy {
-		mv.dd.set(hardware.StateRunning, hardware.DetailMigrated)
-		mv.dst.emit(mv.dd, hardware.Event{Kind: hardware.EventResumed, Detail: hardware.DetailMigrated})
+		if mv.dd.detail == hardware.DetailPostCopy { // a guest that stands still for another reason goes on doing so
+			mv.dd.set(hardware.StateRunning, hardware.DetailMigrated)
+			mv.dst.emit(mv.dd, hardware.Event{Kind: hardware.EventResumed, Detail: hardware.DetailMigrated})
+		}
 		mv.dd.q.move = nil
 	}
 	mv.stage, mv.done = stageConfirm, true

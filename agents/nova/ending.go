@@ -118,6 +118,7 @@ func orphan(o observation) plan {
 //	inactive, placed anew                     undefine
 //	active, old copy under an older token     destroy
 //	active, of a migration to here            it runs here: switch
+//	in post-copy still                        wait
 //	paused, its migration is done for long    destroy
 //	otherwise                                 hold, and say so once
 func elsewhere(o observation) plan {
@@ -147,6 +148,8 @@ func elsewhere(o observation) plan {
 		p := o.do("left behind: undefine", doUndefine)
 		p.release, p.lookAgain, p.news = true, retry, "Removed what the VM left"
 		return p
+	case d.Active() && o.split():
+		return o.wait("in post-copy: the memory is whole on neither side", retry)
 	case d.Active() && older && o.vmi.Status.NodeName != "" && o.vmi.Status.Phase == kubevirtv1.Running && migrating(o.vmi) == nil:
 		p := o.do("old copy: destroy", doDestroy, doUndefine)
 		p.lookAgain, p.news = retry, "Destroyed an old copy of the VM"

@@ -210,6 +210,7 @@ func TestOrphansAndStrangers(t *testing.T) {
 		{name: "a definition of a VM that is placed nowhere goes", o: seen(vmi(kubevirtv1.Pending, placed("")), off), want: "undefine"},
 		{name: "a definition that a finished migration left goes", o: seen(vmi(up, placed("b"), moving(done(time.Minute))), off), want: "undefine"},
 		{name: "a paused copy that a finished migration left is given time", o: seen(vmi(up, placed("b"), moving(done(10*time.Second))), domain(hardware.StatePaused, hardware.DetailMigrated)), want: ""},
+		{name: "but not while its memory still follows the guest", o: seen(vmi(up, placed("b"), moving(done(2*time.Minute))), domain(hardware.StatePaused, hardware.DetailPostCopy), job(time.Minute, inPostCopy)), want: ""},
 		{name: "and then goes", o: seen(vmi(up, placed("b"), moving(done(2*time.Minute))), domain(hardware.StatePaused, hardware.DetailMigrated)), want: "destroy undefine"},
 		{name: "a second running copy is not ours to destroy", o: seen(vmi(up, placed("b"), moving(done(2*time.Minute))), running()), want: ""},
 		{name: "an old copy of an ended VM is destroyed", o: seen(vmi(kubevirtv1.Failed, placed("b")), running()), want: "destroy"},

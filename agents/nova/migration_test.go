@@ -58,6 +58,7 @@ func over_(t hardware.JobType, message string) func(*hardware.Job) {
 	return func(j *hardware.Job) { j.Type, j.Error = t, message }
 }
 func inPostCopy(j *hardware.Job) { j.PostCopy = true }
+func inward(j *hardware.Job)     { j.Operation = hardware.OperationMigrationIn }
 
 // of remembers things of migration m1.
 func of(m memory) func(*observation) {
@@ -138,7 +139,10 @@ func TestTarget(t *testing.T) {
 		{name: "prepared: wait", o: at(departing(), nil), want: ""},
 		{name: "half made: wait", o: at(departing(started(time.Minute)), half), want: ""},
 		{name: "in post-copy: wait", o: at(departing(started(time.Minute)), domain(hardware.StateRunning, hardware.DetailPostCopy)), want: ""},
-		{name: "post-copy broke: neither running nor resumed", o: at(departing(started(time.Minute)), domain(hardware.StatePaused, hardware.DetailPostCopyFailed)), want: ""},
+		{name: "post-copy broke: neither running nor resumed", o: at(departing(started(time.Minute)), domain(hardware.StatePaused, hardware.DetailPostCopyFailed)), want: "Ready=False/GuestNotRunning Paused=True/PausedPostCopyFailed"},
+		{name: "in post-copy and paused by its disk: it only looks as if it had come", o: at(departing(started(time.Minute)), domain(hardware.StatePaused, hardware.DetailIOError), job(time.Minute, inPostCopy, inward)), want: ""},
+		{name: "when the memory has followed it has come", o: at(departing(started(time.Minute)), domain(hardware.StatePaused, hardware.DetailIOError), job(time.Minute, inward, over_(hardware.JobCompleted, ""))),
+			want: "node=b Ready=False/GuestNotRunning Paused=True/PausedIOError completed " + flip},
 		{name: "it runs here: one patch makes it ours", o: at(departing(started(time.Minute)), arrived), want: "node=b completed " + flip},
 		{name: "but not on the cache's word", o: at(departing(started(time.Minute)), arrived, cached), want: "ask the API"},
 		{name: "a pause on request survives the journey", o: at(with(departing(started(time.Minute)), power_("Paused")), domain(hardware.StatePaused, hardware.DetailUser)),

@@ -29,7 +29,7 @@ type observation struct {
 	vmi    *kubevirtv1.VirtualMachineInstance // nil: none in the cache, or with live, none at all
 	live   bool                               // vmi was read past the cache
 	domain *hardware.Domain                   // nil: none
-	job    *hardware.Job                      // of a migration out of here; nil: none
+	job    *hardware.Job                      // of a migration from or to here; nil: none
 
 	listed   bool      // a complete list was read since the start
 	listedAt time.Time // the newest one
@@ -124,7 +124,11 @@ func (r *Reconciler) lookDeeper(ctx context.Context, seen *observation) error {
 	if seen.vmi == nil {
 		return nil
 	}
-	if seen.domain != nil && (seen.source() || (seen.here() && seen.memory.tries > 0)) {
+	moves := seen.source() || (seen.here() && seen.memory.tries > 0)
+	if seen.domain != nil && !seen.here() {
+		moves = seen.domain.Active() && !seen.domain.Incoming // it may still feed its target, or be fed
+	}
+	if seen.domain != nil && moves {
 		switch job, err := r.o.Hardware.Job(ctx, seen.uuid); {
 		case err == nil:
 			seen.job = &job
@@ -208,6 +212,13 @@ func (o observation) source() bool {
 func (o observation) target() bool {
 	st := migrating(o.vmi)
 	return st != nil && !o.here() && st.TargetNode == o.host
+}
+
+// split says that a post-copy is under way between here and the other host: the
+// guest's memory is whole on neither. A domain's own state hides that once the
+// guest stands still for another reason.
+func (o observation) split() bool {
+	return o.job != nil && o.job.Running() && o.job.PostCopy && o.domain.Detail != hardware.DetailMigrated
 }
 
 // migrating returns the state of a migration that has not ended.

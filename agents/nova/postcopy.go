@@ -39,9 +39,7 @@ func broken(o observation) plan {
 		p.news = "VM lost in post-copy"
 		return p
 	}
-	_, message := paused(vmi, hardware.StatePaused, hardware.DetailPostCopyFailed)
-	setCondition(vmi, kubevirtv1.VirtualMachineInstancePaused, yes, ReasonPausedPostCopyFailed, message, o.now)
-	setCondition(vmi, kubevirtv1.VirtualMachineInstanceReady, no, kubevirtv1.GuestNotRunningReason, message, o.now)
+	tornApart(vmi, o.now)
 	p := plan{why: "broken: waits", vmi: vmi, blame: blameTry}
 	if !o.now.Before(m.nextRecovery) {
 		p.why, p.steps = "broken: recover", []step{{verb: doRecover}}
@@ -51,4 +49,12 @@ func broken(o observation) plan {
 	p.memory = *m
 	p.lookAgain = m.nextRecovery.Sub(o.now)
 	return p
+}
+
+// tornApart writes that a VM's memory lies on two hosts and nobody runs it. Both
+// hosts say it, in the same words: one of them may be dead.
+func tornApart(vmi *kubevirtv1.VirtualMachineInstance, now time.Time) {
+	_, message := paused(vmi, hardware.StatePaused, hardware.DetailPostCopyFailed)
+	setCondition(vmi, kubevirtv1.VirtualMachineInstancePaused, yes, ReasonPausedPostCopyFailed, message, now)
+	setCondition(vmi, kubevirtv1.VirtualMachineInstanceReady, no, kubevirtv1.GuestNotRunningReason, message, now)
 }

@@ -271,8 +271,8 @@ func TestCA07_BrokenPostCopy(t *testing.T) {
 	t.Run("the target neither unpauses nor calls it its own", func(t *testing.T) {
 		l := play("dst")
 		l.until(30 * time.Minute)
-		if len(l.writes)+len(l.steps) != 0 {
-			t.Errorf("writes %q and does %q, want nothing", l.writes, l.steps)
+		if len(l.steps) != 0 || len(l.writes) != 1 || !strings.HasSuffix(l.writes[0], "Ready=False/GuestNotRunning Paused=True/PausedPostCopyFailed") {
+			t.Errorf("writes %q and does %q, want one line that says what happened", l.writes, l.steps)
 		}
 	})
 	t.Run("and runs it once it is whole", func(t *testing.T) {

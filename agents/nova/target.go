@@ -13,7 +13,8 @@ import (
 
 // target is a VM of another host that is moving here.
 //
-//	runs here, not incoming, not in post-copy   switch: node, labels, completed
+//	in post-copy                                wait; say so when it broke
+//	runs here, not incoming                     switch: node, labels, completed
 //	stopped here, had run                       switch: the end is told here
 //	not prepared, something left here           undefine it
 //	not prepared                                claim room, give our address; or failed
@@ -23,6 +24,10 @@ func target(o observation) plan {
 	st, d := o.vmi.Status.MigrationState, o.domain
 	cold := o.vmi.Status.Phase != kubevirtv1.Running
 	switch {
+	case d != nil && d.State == hardware.StatePaused && d.Detail == hardware.DetailPostCopyFailed:
+		return half(o)
+	case d != nil && o.split():
+		return o.wait("in post-copy", poll)
 	case d != nil && runs(*d):
 		return arrive(o, "runs here")
 	case d != nil && !d.Active() && !d.Incoming && st.TargetNodeAddress == "":
@@ -64,6 +69,16 @@ func hadRun(d hardware.Domain) bool {
 		return d.Persistent
 	}
 	return false
+}
+
+// half is a guest that came here and whose memory broke off: nobody runs it. Its
+// source says so too, if it lives.
+func half(o observation) plan {
+	vmi := o.vmi.DeepCopy()
+	tornApart(vmi, o.now)
+	p := o.write("post-copy broke: its source may recover it", vmi)
+	p.lookAgain = refusedRetry
+	return p
 }
 
 // prepare promises room to the VM and says where it may come.

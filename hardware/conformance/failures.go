@@ -200,6 +200,15 @@ func postCopy(s *suite) {
 		l.refused(l.a().AbortJob(l.ctx, spec.UUID), hardware.ReasonInvalidState)
 		l.refused(l.a().Resume(l.ctx, spec.UUID), hardware.ReasonInvalidState)
 	})
+	s.it("while the memory follows, the target shows the job, whatever its guest does", func(l *lab) {
+		spec := l.underWay(allowed)
+		l.fault("net.slow link=migration on=%s bandwidth=1MiB", l.a().Name)
+		l.ok(l.a().StartPostCopy(l.ctx, spec.UUID))
+		l.until(soon, "the target runs", func() bool { return l.domain(l.b(), spec.UUID).State == hardware.StateRunning })
+		j, err := l.b().Job(l.ctx, spec.UUID)
+		l.ok(err)
+		isTrue(j.Running() && j.PostCopy && j.Operation == hardware.OperationMigrationIn, "%+v", j)
+	})
 	s.it("after post-copy the target has no figures, the source has", func(l *lab) {
 		spec := l.underWay(allowed)
 		l.ok(l.a().StartPostCopy(l.ctx, spec.UUID))
