@@ -35,15 +35,26 @@ type OwnerRule struct {
 // decides. A field no rule names is anybody's.
 type OwnerRules map[schema.GroupKind][]OwnerRule
 
-// Table makes an OwnerTable of the rules.
+// Table makes an OwnerTable of the rules, for one cluster.
 func (r OwnerRules) Table() OwnerTable {
+	type key struct {
+		kind  schema.GroupKind
+		field string
+	}
+	known := map[key][]string{} // the same few fields are written over and over
 	return func(w Write, field string) []string {
-		for _, rule := range r[w.GVK.GroupKind()] {
-			if matchField(rule.Field, field) {
-				return rule.Roles
+		at := key{w.GVK.GroupKind(), field}
+		roles, ok := known[at]
+		if !ok {
+			for _, rule := range r[at.kind] {
+				if matchField(rule.Field, field) {
+					roles = rule.Roles
+					break
+				}
 			}
+			known[at] = roles
 		}
-		return nil
+		return roles
 	}
 }
 

@@ -53,8 +53,11 @@ func overcommitted(capacity resources, ratios map[kvmv1.ResourceName]float64) re
 }
 
 func times(n int64, ratio float64) int64 {
+	if !(ratio > 1) { // NaN, missing, or refused by the schema
+		return n
+	}
 	factor, ok := new(big.Rat).SetString(strconv.FormatFloat(ratio, 'f', -1, 64))
-	if !ok || ratio <= 1 { // NaN, infinite, missing, or refused by the schema
+	if !ok { // infinite
 		return n
 	}
 	product := factor.Mul(factor, new(big.Rat).SetInt64(n))

@@ -4,6 +4,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,7 +25,9 @@ type plan struct {
 // decide makes the status out of the last one and what was seen. Without a
 // confirmed identity it says that and nothing else. It is pure.
 func decide(seen observation) plan {
-	p := plan{status: *seen.hv.Status.DeepCopy()}
+	p := plan{status: seen.hv.Status}
+	// Conditions are changed in place; all else is replaced, never changed.
+	p.status.Conditions = slices.Clone(seen.hv.Status.Conditions)
 	who := decideIdentity(identityView{
 		host:         seen.hv.Name,
 		hostname:     seen.facts.identity.Hostname,

@@ -71,8 +71,8 @@ const conflictTries = 4
 // Reconcile looks at the host once, and then reads the Hypervisor, decides and
 // writes, again as long as somebody else was faster.
 func (r *hypervisorReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	var hv kvmv1.Hypervisor
-	if err := r.client.Get(ctx, client.ObjectKey{Name: r.o.Host}, &hv); err != nil {
+	var hv kvmv1.Hypervisor // the cache's own: only read, until register makes a copy
+	if err := r.client.Get(ctx, client.ObjectKey{Name: r.o.Host}, &hv, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the operator makes it; its creation wakes us
 	}
 	r.lastWrite.refresh(&hv)
@@ -95,6 +95,7 @@ func (r *hypervisorReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (c
 			// Nothing is wrong, so nothing is logged; step aside for a moment.
 			return ctrl.Result{RequeueAfter: spread(r.o.Host, 2*time.Second)}, nil
 		}
+		hv = kvmv1.Hypervisor{} // what it held may be the cache's
 		if err := r.reader.Get(ctx, client.ObjectKey{Name: r.o.Host}, &hv); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
@@ -175,6 +176,7 @@ func (r *hypervisorReconciler) register(ctx context.Context, seen observation) e
 		return err
 	}
 	before := seen.hv.DeepCopy()
+	*seen.hv = *before.DeepCopy() // it was the cache's
 	if seen.hv.Annotations == nil {
 		seen.hv.Annotations = map[string]string{}
 	}
@@ -204,13 +206,12 @@ func (r *hypervisorReconciler) writeStatus(ctx context.Context, seen observation
 	if equal.Values(&seen.hv.Status, &p.status) {
 		return nil
 	}
-	before := seen.hv.DeepCopy()
 	after := seen.hv.DeepCopy()
-	after.Status = p.status
-	if err := r.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	p.status.DeepCopyInto(&after.Status) // the answer is read into it
+	if err := r.client.Status().Patch(ctx, after, client.MergeFromWithOptions(seen.hv, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
-	r.lastWrite.note(before, after)
+	r.lastWrite.note(seen.hv, after)
 	return nil
 }
 

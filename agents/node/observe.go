@@ -79,12 +79,15 @@ func (o *observer) look(ctx context.Context, now time.Time) seenHost {
 		// somebody stopped, or wait for an answer that never comes.
 		o.staleDaemon, o.staleDomains = true, true
 	}
+	if o.facts.counted == nil && o.facts.capabilities != nil && o.facts.domainsKnown {
+		o.facts.counted = count(*o.facts.capabilities, o.facts.domains)
+	}
 	seen.facts = o.facts
 	if o.staleDaemon {
-		seen.facts.capabilities = nil
+		seen.facts.capabilities, seen.facts.counted = nil, nil
 	}
 	if o.staleDomains {
-		seen.facts.domains, seen.facts.domainsKnown = nil, false
+		seen.facts.domains, seen.facts.domainsKnown, seen.facts.counted = nil, false, nil
 	}
 	return seen
 }
@@ -160,7 +163,7 @@ func (o *observer) readLibvirt(ctx context.Context) (connectErr, processErr erro
 		domains, err := o.host.Domains(ctx)
 		switch {
 		case err == nil:
-			o.facts.domains, o.facts.domainsKnown, o.staleDomains = domains, true, false
+			o.facts.domains, o.facts.domainsKnown, o.facts.counted, o.staleDomains = domains, true, nil, false
 		case hardware.ConsequenceOf(err) == hardware.Refused:
 			processErr = err
 		default:
@@ -172,7 +175,7 @@ func (o *observer) readLibvirt(ctx context.Context) (connectErr, processErr erro
 		capabilities, err := o.host.Capabilities(ctx)
 		switch {
 		case err == nil:
-			o.facts.capabilities, o.staleDaemon = &capabilities, false
+			o.facts.capabilities, o.facts.counted, o.staleDaemon = &capabilities, nil, false
 		case processErr == nil:
 			processErr = err
 		}

@@ -22,6 +22,18 @@ type facts struct {
 	capabilities *hardware.Capabilities
 	domains      []hardware.Domain
 	domainsKnown bool
+
+	// counted is what follows from capabilities and domains. It is kept as
+	// long as they are: most looks read neither anew. Nil where they are not
+	// both known.
+	counted *counted
+}
+
+// counted is shared by many reports and never changed.
+type counted struct {
+	instances            []kvmv1.Instance
+	capacity, allocation resources
+	cells                []kvmv1.Cell
 }
 
 // report writes into status what the facts say and leaves the rest.
@@ -33,16 +45,27 @@ func report(status *kvmv1.HypervisorStatus, f facts, overcommit map[kvmv1.Resour
 		reportCapabilities(status, *f.capabilities)
 	}
 	if f.domainsKnown {
-		status.Instances = instances(f.domains)
+		if f.counted != nil {
+			status.Instances = f.counted.instances
+		} else {
+			status.Instances = instances(f.domains)
+		}
 		status.NumInstances = len(status.Instances)
 	}
 	if f.capabilities != nil && f.domainsKnown {
-		reportResources(status, capacityOf(*f.capabilities), f.domains)
+		c := f.counted
+		if c == nil {
+			c = count(*f.capabilities, f.domains)
+		}
+		// Capacity and allocation go together, since they are read against
+		// each other.
+		status.Capacity, status.Allocation, status.Cells = c.capacity, c.allocation, c.cells
 	}
 	// Ratios change without the host: they apply to whatever capacity is known.
 	if status.Capacity != nil {
 		status.EffectiveCapacity = overcommitted(status.Capacity, overcommit)
 	}
+	status.Cells = slices.Clone(status.Cells)
 	for i := range status.Cells {
 		status.Cells[i].EffectiveCapacity = overcommitted(status.Cells[i].Capacity, overcommit)
 	}
@@ -66,16 +89,18 @@ func reportCapabilities(status *kvmv1.HypervisorStatus, c hardware.Capabilities)
 	}
 }
 
-// reportResources writes capacity and allocation together, since they are read
-// against each other.
-func reportResources(status *kvmv1.HypervisorStatus, c capacity, domains []hardware.Domain) {
+// count adds up what a host has and what its domains have been promised.
+func count(capabilities hardware.Capabilities, domains []hardware.Domain) *counted {
+	c := capacityOf(capabilities)
 	a := allocate(c.cells, domains)
-	status.Capacity = c.total.resources()
-	status.Allocation = a.total.resources()
-	status.Cells = make([]kvmv1.Cell, len(c.cells))
-	for i, cell := range c.cells {
-		status.Cells[i] = kvmv1.Cell{CellID: cell.ID, Capacity: cellLoad(cell).resources(), Allocation: a.cells[i].resources()}
+	n := &counted{
+		instances: instances(domains), capacity: c.total.resources(), allocation: a.total.resources(),
+		cells: make([]kvmv1.Cell, len(c.cells)),
 	}
+	for i, cell := range c.cells {
+		n.cells[i] = kvmv1.Cell{CellID: cell.ID, Capacity: cellLoad(cell).resources(), Allocation: a.cells[i].resources()}
+	}
+	return n
 }
 
 // versionText prints a libvirt version number: 9000000 is "9.0.0".

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -125,7 +126,7 @@ var mends = map[string]string{
 //
 // A flag that is not listed may be set to false: that asks for nothing.
 func Unsupported(vmi *kubevirtv1.VirtualMachineInstance) field.ErrorList {
-	errs := judge(reflect.ValueOf(vmi.Spec), field.NewPath("spec"), "spec")
+	errs := judge(reflect.ValueOf(&vmi.Spec).Elem(), field.NewPath("spec"), "spec")
 	return append(errs, secureBoot(vmi)...)
 }
 
@@ -139,6 +140,8 @@ func secureBoot(vmi *kubevirtv1.VirtualMachineInstance) field.ErrorList {
 	path := field.NewPath("spec", "domain", "firmware", "bootloader", "efi", "secureBoot")
 	return field.ErrorList{field.Required(path, "it is true when absent, and Secure Boot is not supported: set it to false")}
 }
+
+var quantityType = reflect.TypeFor[resource.Quantity]()
 
 // judge walks what is set. Path names the place in the object, row its rows in
 // the table: the same but for the indices of lists.
@@ -160,13 +163,16 @@ func judge(v reflect.Value, path *field.Path, row string) field.ErrorList {
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	if _, leaf := v.Interface().(resource.Quantity); leaf {
+	if v.Type() == quantityType {
 		return rule.judge(v, path)
 	}
 	var errs field.ErrorList
 	switch v.Kind() {
 	case reflect.Struct:
 		for name, value := range fields(v) {
+			if nothing(value) {
+				continue // Most are; that spares them their path.
+			}
 			errs = append(errs, judge(value, path.Child(name), row+"."+name)...)
 		}
 	case reflect.Slice:
@@ -194,8 +200,7 @@ func fields(v reflect.Value) func(yield func(string, reflect.Value) bool) {
 }
 
 func each(v reflect.Value, yield func(string, reflect.Value) bool) bool {
-	for i := range v.NumField() {
-		name := jsonName(v.Type().Field(i))
+	for i, name := range namesOf(v.Type()) {
 		if name == "" {
 			if !each(v.Field(i), yield) {
 				return false
@@ -207,6 +212,22 @@ func each(v reflect.Value, yield func(string, reflect.Value) bool) bool {
 		}
 	}
 	return true
+}
+
+// fieldNames memoises a pure function of a type.
+var fieldNames sync.Map // reflect.Type -> []string
+
+// namesOf are the JSON names of a struct's fields.
+func namesOf(t reflect.Type) []string {
+	if known, ok := fieldNames.Load(t); ok {
+		return known.([]string)
+	}
+	list := make([]string, t.NumField())
+	for i := range list {
+		list[i] = jsonName(t.Field(i))
+	}
+	fieldNames.Store(t, list)
+	return list
 }
 
 // jsonName is a field's name on the wire, empty for an inlined struct.
@@ -225,7 +246,7 @@ func nothing(v reflect.Value) bool {
 	case reflect.Slice, reflect.Map:
 		return v.Len() == 0
 	case reflect.Struct:
-		if _, leaf := v.Interface().(resource.Quantity); leaf {
+		if v.Type() == quantityType {
 			return false // In a map: there it is set whatever it says.
 		}
 		for _, value := range fields(v) {
