@@ -203,34 +203,37 @@ expect:
 	return nil
 }
 
-// determinism plays every scenario twice with each seed and once more under
-// each other setting of the runtime, and compares digests.
+// determinism plays every scenario with every seed under each setting of the
+// runtime, and compares digests. A pair that differs is played again to name
+// the first note in which it does.
 func determinism(t *testing.T, f *figures) error {
 	list, err := scenarios.Suite()
 	if err != nil {
 		return err
 	}
-	runs, differ := 0, 0
-	for _, s := range list {
-		for seed := range uint64(*seeds) {
-			o := scenarios.Options{Seed: seed + 1, T: t, KeepNotes: true}
-			first := s.Run(o)
-			for _, setting := range settings {
-				restore := setting.set()
-				again := s.Run(o)
-				restore()
-				runs++
-				if again.Record.Digest != first.Record.Digest {
-					differ++
-					i, a, b := sim.FirstDifference(first.Notes, again.Notes)
-					fmt.Fprintf(os.Stderr, "bench: %s seed %d, %s: note %d: %q and %q\n", s.Name, seed+1, setting.name, i, a, b)
-				}
+	var want []string
+	differ := 0
+	for _, setting := range settings {
+		restore := setting.set()
+		got := digests(t, list, *seeds)
+		restore()
+		if want == nil {
+			want = got
+			continue
+		}
+		for i := range got {
+			if got[i] == want[i] {
+				continue
 			}
+			differ++
+			s, seed := list[i / *seeds], uint64(i%*seeds)+1
+			at, a, b := firstDifference(t, s, seed, setting.set)
+			fmt.Fprintf(os.Stderr, "bench: %s seed %d, %s: note %d: %q and %q\n", s.Name, seed, setting.name, at, a, b)
 		}
 	}
 	f.add("determinism.scenarios", len(list), "scenarios")
 	f.add("determinism.seeds", *seeds, "seeds")
-	f.add("determinism.comparisons", runs, "runs")
+	f.add("determinism.comparisons", len(want)*(len(settings)-1), "runs")
 	f.add("determinism.differ", differ, "runs")
 	if differ > 0 {
 		return errors.New("two runs of one seed differ")
@@ -238,12 +241,40 @@ func determinism(t *testing.T, f *figures) error {
 	return nil
 }
 
-// settings are the knobs of the runtime that must change nothing.
+// digests plays all scenarios with seeds 1 to n, two at a time, and returns
+// their digests by scenario and seed.
+func digests(t *testing.T, list []*scenarios.Scenario, n int) []string {
+	out := make([]string, len(list)*n)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(out); i = int(next.Add(1)) - 1 {
+				out[i] = list[i/n].Run(scenarios.Options{Seed: uint64(i%n) + 1, T: t}).Record.Digest
+			}
+		})
+	}
+	workers.Wait()
+	return out
+}
+
+func firstDifference(t *testing.T, s *scenarios.Scenario, seed uint64, set func() func()) (int, string, string) {
+	o := scenarios.Options{Seed: seed, T: t, KeepNotes: true}
+	first := s.Run(o)
+	restore := set()
+	second := s.Run(o)
+	restore()
+	return sim.FirstDifference(first.Notes, second.Notes)
+}
+
+// settings are the knobs of the runtime that must change nothing. All are
+// compared with the first.
 var settings = []struct {
 	name string
 	set  func() (restore func())
 }{
 	{"as it is", func() func() { return func() {} }},
+	{"again", func() func() { return func() {} }},
 	{"GOMAXPROCS=1", func() func() { n := runtime.GOMAXPROCS(1); return func() { runtime.GOMAXPROCS(n) } }},
 	{"GOMAXPROCS=2", func() func() { n := runtime.GOMAXPROCS(2); return func() { runtime.GOMAXPROCS(n) } }},
 	{"GOGC=50", func() func() { n := debug.SetGCPercent(50); return func() { debug.SetGCPercent(n) } }},
