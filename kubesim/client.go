@@ -106,7 +106,8 @@ func (a *apiClient) List(ctx context.Context, into client.ObjectList, opts ...cl
 		into.SetResourceVersion(listMeta.ResourceVersion)
 		into.SetContinue(listMeta.Continue)
 		into.SetRemainingItemCount(listMeta.RemainingItemCount)
-		return k.fill(into, objects, false, false)
+		// Whoever lets a cache share its objects only reads: so may we.
+		return k.fill(into, objects, false, o.UnsafeDisableDeepCopy != nil && *o.UnsafeDisableDeepCopy)
 	})
 }
 

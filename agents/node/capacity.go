@@ -4,7 +4,6 @@ package node
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"math/big"
@@ -106,7 +105,7 @@ func allocate(host []hardware.Cell, domains []hardware.Domain) allocation {
 			all.cells[where[0]].add(l)
 			return
 		}
-		key := fmt.Sprint(where)
+		key := keyOf(where)
 		if shared[key] == nil {
 			shared[key] = &load{}
 			m.sets[key] = where
@@ -124,6 +123,15 @@ func allocate(host []hardware.Cell, domains []hardware.Domain) allocation {
 		m.split(all.cells, m.sets[key], *shared[key])
 	}
 	return all
+}
+
+// keyOf names a set of cells.
+func keyOf(where []int) string {
+	key := make([]byte, 0, 64)
+	for _, i := range where {
+		key = append(strconv.AppendInt(key, int64(i), 10), ' ')
+	}
+	return string(key)
 }
 
 // cellMap finds cells by id and by CPU. Positions are indexes of the sorted

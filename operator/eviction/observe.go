@@ -79,10 +79,12 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 	return seen, nil
 }
 
+// observeHypervisor, and what follows, share the cache's objects: of all that is
+// read, an eviction changes its own status alone.
 func (r *Reconciler) observeHypervisor(ctx context.Context, seen *observation) error {
 	key := client.ObjectKey{Name: seen.eviction.Spec.Hypervisor}
 	var hypervisor kvmv1.Hypervisor
-	err := r.Client.Get(ctx, key, &hypervisor)
+	err := r.Client.Get(ctx, key, &hypervisor, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		// An Eviction may be heard of before its Hypervisor is.
 		err = r.Live.Get(ctx, key, &hypervisor)
@@ -98,7 +100,7 @@ func (r *Reconciler) observeHypervisor(ctx context.Context, seen *observation) e
 
 func (r *Reconciler) observeVMs(ctx context.Context, seen *observation) error {
 	var list kubevirtv1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHost: seen.eviction.Spec.Hypervisor}); err != nil {
+	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHost: seen.eviction.Spec.Hypervisor}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", seen.eviction.Spec.Hypervisor, err)
 	}
 	for i := range list.Items {
@@ -115,10 +117,10 @@ func (r *Reconciler) observeVMs(ctx context.Context, seen *observation) error {
 // API itself: it is either too new for the cache, or somebody deleted it.
 func (r *Reconciler) observeMigrations(ctx context.Context, seen *observation) error {
 	var own, active kubevirtv1.VirtualMachineInstanceMigrationList
-	if err := r.Client.List(ctx, &own, client.MatchingFields{indexEviction: labelValue(seen.eviction.Name)}); err != nil {
+	if err := r.Client.List(ctx, &own, client.MatchingFields{indexEviction: labelValue(seen.eviction.Name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list migrations of eviction %s: %w", seen.eviction.Name, err)
 	}
-	if err := r.Client.List(ctx, &active, client.MatchingFields{indexActive: "true"}); err != nil {
+	if err := r.Client.List(ctx, &active, client.MatchingFields{indexActive: "true"}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list active migrations: %w", err)
 	}
 	seen.active = map[types.NamespacedName]*kubevirtv1.VirtualMachineInstanceMigration{}

@@ -127,7 +127,7 @@ func (r *Reconciler) floor(ctx context.Context, host string) (floor, error) {
 		return f, err
 	}
 	fleet = kvmv1.HypervisorList{}
-	if err := r.Live.List(ctx, &fleet); err != nil {
+	if err := r.Live.List(ctx, &fleet, client.UnsafeDisableDeepCopy); err != nil {
 		return floor{}, fmt.Errorf("list hypervisors: %w", err)
 	}
 	return count(fleet.Items, host, r.MinActive)

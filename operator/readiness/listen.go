@@ -71,7 +71,7 @@ func (r *Reconciler) listen(ctx context.Context) (ctrl.Result, error) {
 		return r.untilDue(now), nil
 	}
 	var leases coordinationv1.LeaseList
-	if err := r.Leases.List(ctx, &leases, client.InNamespace(r.Namespace)); err != nil {
+	if err := r.Leases.List(ctx, &leases, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		// We could not ask. That is our trouble and not the hosts'.
 		return ctrl.Result{}, fmt.Errorf("list leases in %s: %w", r.Namespace, err)
 	}
