@@ -120,7 +120,7 @@ func (s *Scenario) finish(r reports.Record, o Options) reports.Record {
 		r.Replay += " --fidelity full"
 	}
 	if o.Crash.Process != "" {
-		r.Replay += fmt.Sprintf(" --crash %s", o.Crash)
+		r.Replay += " --crash " + Quoted(o.Crash.String())
 	}
 	return r
 }
@@ -157,11 +157,26 @@ func (r *ring) lines() []string {
 	return slices.Clip(out)
 }
 
-// asTyped is the scenario as adit run takes it: a built-in one's name, or a
-// file.
+// asTyped is the scenario as adit run takes it: a built-in one's name, the flag
+// that makes it, or a file.
 func (s *Scenario) asTyped() string {
-	if strings.HasPrefix(s.File, "suite/") {
+	switch {
+	case s.builtIn:
 		return s.Name
+	case strings.HasPrefix(s.File, "--hostile "):
+		return s.File
+	case strings.HasPrefix(s.File, "-"):
+		return Quoted("./" + s.File)
 	}
-	return s.File
+	return Quoted(s.File)
+}
+
+// Quoted is a word as a shell takes it.
+func Quoted(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./:@%+=,-", r))
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

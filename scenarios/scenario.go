@@ -38,6 +38,8 @@ type Scenario struct {
 	Expect   []Expectation
 	Budget   Budget
 	Modes    []string
+
+	builtIn bool
 }
 
 // Step is one entry of the timeline: at a time, or once an expression holds,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,12 @@ const (
 	exitPass     = 0
 	exitFailed   = 1
 	exitBadInput = 2
+
+	exitInterrupted = 130 // as shells have it: 128 and SIGINT's number
 )
+
+// errInterrupted says that somebody ended it before all was played.
+var errInterrupted = errors.New("interrupted")
 
 // errFailed says that runs were played and did not pass; everything there is
 // to say has been printed.
@@ -27,22 +33,24 @@ var errFailed = errors.New("failed")
 var version = ""
 
 func execute(t *testing.T, args []string, stdout, stderr io.Writer) int {
-	root := newRoot(t)
+	root := newRoot(t, stdout, stderr)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	switch err := root.Execute(); {
 	case err == nil:
 		return exitPass
 	case errors.Is(err, errFailed):
 		return exitFailed
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
 	default:
-		fmt.Fprintln(stderr, "adit:", err)
+		for _, line := range strings.Split(err.Error(), "\n") {
+			fmt.Fprintln(stderr, "adit:", line)
+		}
 		return exitBadInput
 	}
 }
 
-func newRoot(t *testing.T) *cobra.Command {
+func newRoot(t *testing.T, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "adit",
 		Short: "Rehearse a KVM cloud",
@@ -54,13 +62,27 @@ bit, on any machine.
 Begin with:  adit run                    the built-in suite
              adit scenario list          what is in it
              adit scenario show NAME     one of them, as a start for your own`,
+		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate("adit {{.Version}}\n")
 	root.AddCommand(newRun(t), newScenario(), newVersion())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help", err, c.CommandPath())
+		text, _, number := strings.Cut(err.Error(), ": strconv.")
+		if number {
+			text += ": it is a whole number, not below 0"
+		}
+		return fmt.Errorf("%s; see %s --help", text, c.CommandPath())
 	})
+	root.SetOut(stdout) // before the completions, which keep it
+	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd("completion")
+	for _, c := range root.Commands() {
+		if c.HasSubCommands() { // what it does not know is no cause to be content
+			c.Args, c.RunE = cobra.NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 	return root
 }
 

@@ -3,16 +3,23 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/reports"
@@ -35,6 +42,7 @@ type runFlags struct {
 	trace    bool
 	profile  string
 	hostile  int
+	command  string // as it was typed
 }
 
 func newRun(t *testing.T) *cobra.Command {
@@ -50,9 +58,13 @@ every delay, every interleaving and every random fault.
   adit run drain-a-host --seeds 200         one scenario, 200 seeds
   adit run my.yaml --seed 17 --trace        one run, each step of it
   adit run --report out                     and a page to look at in out/index.html
-  adit run -o json | jq .verdict            one object a run, for programs`,
+  adit run -o json | jq .verdict            one object a run, for programs
+
+Exit codes: 0, all passed; 1, something did not hold; 2, the input is wrong, and
+nothing was run; 130, interrupted.`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, args []string) error {
+			f.command = typed(c, args)
 			return run(t, f, args, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
@@ -74,6 +86,9 @@ every delay, every interleaving and every random fault.
 	return c
 }
 
+// maxSeeds is how many seeds are played at once: a day's work.
+const maxSeeds = 1_000_000
+
 // check refuses flags that cannot be meant.
 func (f runFlags) check() (scenarios.Options, error) {
 	o := scenarios.Options{}
@@ -86,8 +101,14 @@ func (f runFlags) check() (scenarios.Options, error) {
 		return o, fmt.Errorf("--hostile %d plays nothing; give at least 1", f.hostile)
 	case f.seeds < 1:
 		return o, fmt.Errorf("--seeds %d plays nothing; give at least 1", f.seeds)
+	case f.seeds > maxSeeds || f.hostile > maxSeeds:
+		return o, fmt.Errorf("more than %d seeds are more than one program plays; give fewer", maxSeeds)
+	case f.seed+uint64(max(f.seeds, f.hostile))-1 < f.seed:
+		return o, fmt.Errorf("--seed %d and those after it do not fit into 64 bits; begin lower", f.seed)
 	case f.jobs < 1:
 		return o, fmt.Errorf("--jobs %d plays nothing; give at least 1", f.jobs)
+	case f.trace && f.output == "json":
+		return o, errors.New("--trace prints lines between the objects of -o json; leave out one of the two")
 	}
 	switch f.fidelity {
 	case "typed":
@@ -114,111 +135,188 @@ type job struct {
 }
 
 func run(t *testing.T, f runFlags, args []string, stdout, stderr io.Writer) error {
-	o, err := f.check()
+	jobs, err := plan(t, f, args)
 	if err != nil {
 		return err
 	}
-	var list []*scenarios.Scenario
-	if f.hostile == 0 {
-		if list, err = load(args); err != nil {
+	if f.report != "" {
+		if err := canReport(f.report); err != nil {
 			return err
 		}
+	}
+	if f.trace {
+		jobs[0].options.OnNote = func(n sim.Note) { fmt.Fprintln(stdout, n) }
 	}
 	if f.profile != "" {
 		file, err := os.Create(f.profile)
 		if err != nil {
-			return err
+			return fmt.Errorf("--cpuprofile: %w", err)
 		}
 		defer file.Close()
 		if err := pprof.StartCPUProfile(file); err != nil {
-			return err
+			return fmt.Errorf("--cpuprofile: %w", err)
 		}
 		defer pprof.StopCPUProfile()
 	}
-	var jobs []job
-	for _, s := range list {
-		for i := range f.seeds {
-			seeded := o
-			seeded.Seed, seeded.T = f.seed+uint64(i), t
-			seeded.Details = f.report != ""
-			jobs = append(jobs, job{s, seeded})
-		}
-	}
-	for i := range f.hostile {
-		seeded := o
-		seeded.Seed, seeded.T, seeded.Details = f.seed+uint64(i), t, f.report != ""
-		s, err := scenarios.HostileScenario(seeded.Seed)
-		if err != nil {
-			return err
-		}
-		jobs = append(jobs, job{s, seeded})
-	}
-	if f.trace {
-		if len(jobs) != 1 {
-			return fmt.Errorf("--trace prints one run, and this would be %d; name one scenario and one seed", len(jobs))
-		}
-		jobs[0].options.OnNote = func(n sim.Note) { fmt.Fprintln(stdout, n) }
-	}
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupts)
 	p := newPrinter(f, len(jobs), stdout, stderr)
-	records := playAll(t, jobs, f, p.finished)
-	suite := reports.Suite{Name: "Adit scenarios", Version: versionText(), Command: "adit run " + strings.Join(args, " "), Records: records}
+	records, interrupted := playAll(jobs, f, p.finished, interrupts)
+	suite := reports.Suite{Name: "Adit scenarios", Version: versionText(), Command: f.command, Records: records}
+	if interrupted {
+		return p.interrupted(suite)
+	}
 	if f.report != "" {
 		if err := reports.WriteAll(f.report, suite); err != nil {
-			return fmt.Errorf("write report: %w", err)
+			return err
 		}
 	}
 	return p.end(suite, f.report)
 }
 
-// playAll plays the jobs, some at once, and returns their records in the
-// jobs' order. done is called for each in that order too.
-func playAll(t *testing.T, jobs []job, f runFlags, done func(int, reports.Record)) []reports.Record {
-	records := make([]reports.Record, len(jobs))
-	finished := make([]bool, len(jobs))
-	next, printed := 0, 0
-	var mu sync.Mutex
-	var workers sync.WaitGroup
-	at := min(f.jobs, len(jobs))
-	for range at {
-		workers.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= len(jobs) {
-					return
-				}
-				r := play(jobs[i], f, at)
-				mu.Lock()
-				records[i], finished[i] = r, true
-				for printed < len(jobs) && finished[printed] {
-					done(printed, records[printed])
-					printed++
-				}
-				mu.Unlock()
-			}
-		})
+// plan lists the runs, and refuses what can be refused before the first.
+func plan(t *testing.T, f runFlags, args []string) ([]job, error) {
+	o, err := f.check()
+	if err != nil {
+		return nil, err
 	}
-	workers.Wait()
-	return records
+	var jobs []job
+	add := func(s *scenarios.Scenario, seed uint64) {
+		seeded := o
+		seeded.Seed, seeded.T, seeded.Details = seed, t, f.report != ""
+		jobs = append(jobs, job{s, seeded})
+	}
+	if f.hostile > 0 {
+		if len(args) > 0 {
+			return nil, fmt.Errorf("--hostile makes its own scenarios; leave out %s", strings.Join(args, " "))
+		}
+		for i := range f.hostile {
+			s, err := scenarios.HostileScenario(f.seed + uint64(i))
+			if err != nil {
+				return nil, err
+			}
+			add(s, f.seed+uint64(i))
+		}
+	} else {
+		list, err := load(args)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list {
+			for i := range f.seeds {
+				add(s, f.seed+uint64(i))
+			}
+		}
+	}
+	for _, j := range jobs {
+		if process := o.Crash.Process; process != "" && !slices.Contains(j.scenario.Spec.Processes(), process) {
+			return nil, fmt.Errorf("--crash: %s has no process %s; %s", j.scenario.Name, process, testbed.ProcessesSaid(j.scenario.Spec.Processes()))
+		}
+	}
+	if f.trace && len(jobs) != 1 {
+		return nil, fmt.Errorf("--trace prints one run, and this would be %d; name one scenario and one seed", len(jobs))
+	}
+	return jobs, nil
+}
+
+// canReport tries to write where the report is to be, so that no one waits an
+// hour for runs whose report cannot be kept.
+func canReport(dir string) error {
+	at := filepath.Clean(dir)
+	for {
+		info, err := os.Stat(at)
+		switch {
+		case err == nil && !info.IsDir():
+			return fmt.Errorf("--report %s: %s is a file; name a folder", dir, at)
+		case err == nil:
+			probe, err := os.MkdirTemp(at, ".report-*")
+			if err != nil {
+				return fmt.Errorf("--report %s: %w; name a folder that can be written", dir, err)
+			}
+			return os.Remove(probe)
+		case !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at):
+			return fmt.Errorf("--report %s: %w; name a folder that can be written", dir, err)
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+// typed is the command as a person would type it again.
+func typed(c *cobra.Command, args []string) string {
+	words := []string{"adit run"}
+	for _, a := range args {
+		words = append(words, scenarios.Quoted(a))
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		word := "--" + f.Name
+		if f.Value.Type() != "bool" {
+			word += " " + scenarios.Quoted(f.Value.String())
+		}
+		words = append(words, word)
+	})
+	return strings.Join(words, " ")
+}
+
+// playAll plays the jobs, some at once, and returns their records in the
+// jobs' order. done is called for each in that order too. An interrupt ends it
+// at once: the runs under way are left behind, and those that are done are
+// returned.
+func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts <-chan os.Signal) (records []reports.Record, interrupted bool) {
+	type result struct {
+		i      int
+		record reports.Record
+	}
+	at := min(f.jobs, len(jobs))
+	results := make(chan result)
+	var next atomic.Int64
+	for range at {
+		go func() {
+			for i := int(next.Add(1)) - 1; i < len(jobs); i = int(next.Add(1)) - 1 {
+				results <- result{i, play(jobs[i], f, at)}
+			}
+		}()
+	}
+	early := map[int]reports.Record{} // done before one that was begun earlier
+	for len(records) < len(jobs) {
+		select {
+		case <-interrupts:
+			next.Store(int64(len(jobs)))
+			return records, true
+		case r := <-results:
+			early[r.i] = r.record
+		}
+		for r, there := early[len(records)]; there; r, there = early[len(records)] {
+			delete(early, len(records))
+			done(len(records), r)
+			records = append(records, r)
+		}
+	}
+	return records, false
 }
 
 func play(j job, f runFlags, share int) reports.Record {
 	j.options.Share = share
 	j.options.KeepNotes = f.verify
 	first := j.scenario.Run(j.options)
-	if !f.verify {
-		return first.Record
+	r := first.Record
+	if crash := j.options.Crash; crash.Process != "" && !first.Died {
+		r.Verdict = "notrun"
+		r.Reason = fmt.Sprintf("--crash %s: %s made %d calls in this run; name one of them", crash, crash.Process, first.Calls[crash.Process])
 	}
+	if !f.verify {
+		return r
+	}
+	j.options.OnNote = nil // the trace is of the first
 	second := j.scenario.Run(j.options)
-	if first.Record.Digest != second.Record.Digest {
+	r.Replay += " --verify"
+	if r.Digest != second.Record.Digest {
 		i, a, b := sim.FirstDifference(first.Notes, second.Notes)
-		first.Record.Verdict = "fail"
-		first.Record.Violations = append(first.Record.Violations, reports.Violation{
+		r.Verdict = "fail"
+		r.Violations = append(r.Violations, reports.Violation{
 			Rule: "determinism",
 			Text: fmt.Sprintf("two runs of one seed differ first in note %d: %q and %q", i, a, b),
 		})
 	}
-	return first.Record
+	return r
 }

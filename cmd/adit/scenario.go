@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,22 +17,33 @@ func newScenario() *cobra.Command {
 	c := &cobra.Command{Use: "scenario", Short: "List, show and check scenarios"}
 	c.AddCommand(
 		&cobra.Command{
-			Use:   "validate FILE...",
-			Short: "Check scenario files without running them",
-			Long:  "Check scenario files, or folders of them. The first mistake of each file is named\nwith its line and field, and how to mend it.",
-			Args:  cobra.MinimumNArgs(1),
+			Use:     "validate FILE...",
+			Short:   "Check scenario files without running them",
+			Long:    "Check scenario files, or folders of them. The first mistake of each file is named\nwith its line and field, and how to mend it.",
+			Example: "  adit scenario validate my.yaml\n  adit scenario validate scenarios/",
+			Args: func(_ *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return errors.New("name a scenario file or a folder of them, as adit scenario validate my.yaml")
+				}
+				return nil
+			},
 			RunE: func(c *cobra.Command, args []string) error {
 				list, err := load(args)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(c.OutOrStdout(), "%d scenarios are good\n", len(list))
+				verb := "are"
+				if len(list) == 1 {
+					verb = "is"
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "%s %s good\n", counted(len(list), "scenario"), verb)
 				return err
 			},
 		},
 		&cobra.Command{
 			Use:   "list",
 			Short: "List the built-in scenarios",
+			Long:  "List the built-in scenarios: the name, by which run and show take it, and what happens\nin it.",
 			Args:  cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error {
 				list, err := scenarios.Suite()
@@ -45,10 +57,20 @@ func newScenario() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use:               "show NAME",
-			Short:             "Print a built-in scenario, as a start for your own",
-			Args:              cobra.ExactArgs(1),
-			ValidArgsFunction: completeScenarios,
+			Use:     "show NAME",
+			Short:   "Print a built-in scenario, as a start for your own",
+			Long:    "Print a built-in scenario with all its words, as a start for your own.",
+			Example: "  adit scenario show drain-a-host > my.yaml",
+			Args: func(_ *cobra.Command, args []string) error {
+				if len(args) != 1 {
+					return errors.New("name one built-in scenario; adit scenario list names them")
+				}
+				return nil
+			},
+			ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+				names, _ := completeScenarios(c, args, word)
+				return names, cobra.ShellCompDirectiveNoFileComp
+			},
 			RunE: func(c *cobra.Command, args []string) error {
 				data, err := scenarios.Source(args[0])
 				if err != nil {
@@ -61,6 +83,7 @@ func newScenario() *cobra.Command {
 		&cobra.Command{
 			Use:   "words",
 			Short: "Explain actions, faults and the variables of expectations",
+			Long:  "Explain the words a scenario is made of: the actions (do:), the faults (fault:) and the\nvariables of expectations, each with what it takes. The whole format is in\ndocs/scenarios.md.",
 			Args:  cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error {
 				out := c.OutOrStdout()
@@ -107,12 +130,11 @@ func load(names []string) ([]*scenarios.Scenario, error) {
 		return scenarios.Suite()
 	}
 	var list []*scenarios.Scenario
+	var mistakes []error
 	for _, name := range names {
 		found, err := scenarios.Find(name)
-		if err != nil {
-			return nil, err
-		}
+		mistakes = append(mistakes, err)
 		list = append(list, found...)
 	}
-	return list, nil
+	return list, errors.Join(mistakes...)
 }
