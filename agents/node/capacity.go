@@ -44,6 +44,9 @@ func kibToBytes(kib uint64) int64 { return int64(min(kib, math.MaxInt64/1024) * 
 // is taken as the decimal number a person wrote: 100 CPUs at 1.15 are 115,
 // which in binary floating point would be 114.
 func overcommitted(capacity resources, ratios map[kvmv1.ResourceName]float64) resources {
+	if len(ratios) == 0 {
+		return capacity // shared, as nobody changes what a report holds
+	}
 	effective := make(resources, len(capacity))
 	for name, q := range capacity {
 		effective[name] = *resource.NewQuantity(times(q.Value(), ratios[name]), q.Format)
@@ -138,21 +141,19 @@ func keyOf(where []int) string {
 // cells.
 type cellMap struct {
 	byID       map[uint64]int
-	byCPU      map[int]int
+	host       []hardware.Cell
+	byCPU      map[int]int // made when the first pinned vCPU asks for it
 	withMemory []int
 	withCPUs   []int
 	sets       map[string][]int
 }
 
 func newCellMap(host []hardware.Cell) *cellMap {
-	m := &cellMap{byID: map[uint64]int{}, byCPU: map[int]int{}, sets: map[string][]int{}}
+	m := &cellMap{host: host, byID: map[uint64]int{}, sets: map[string][]int{}}
 	everywhere := make([]int, len(host))
 	for i, cell := range host {
 		everywhere[i] = i
 		m.byID[cell.ID] = i
-		for _, cpu := range cell.CPUs {
-			m.byCPU[cpu] = i
-		}
 		if len(cell.CPUs) > 0 {
 			m.withCPUs = append(m.withCPUs, i)
 		}
@@ -227,6 +228,17 @@ func (m *cellMap) bound(g hardware.GuestCell) (int, bool) {
 }
 
 func (m *cellMap) cellsOf(cpus []int) []int {
+	if len(cpus) == 0 {
+		return nil
+	}
+	if m.byCPU == nil {
+		m.byCPU = map[int]int{}
+		for i, cell := range m.host {
+			for _, cpu := range cell.CPUs {
+				m.byCPU[cpu] = i
+			}
+		}
+	}
 	var cells []int
 	for _, cpu := range cpus {
 		if cell, ok := m.byCPU[cpu]; ok {
