@@ -1,6 +1,6 @@
 // tables: what stands under the picture.
 
-const results = { held: ["✓ held", "held"], violated: ["✕ violated", "violated"], notrun: ["– not run", "idle"] };
+const results = { held: ["✓ held", "held"], violated: ["✕ violated", "violated"], notrun: ["– not run", "idle"], nocase: ["– no case", "idle"] };
 
 // sortable makes a table that its head sorts. Columns are [title, cell, key]:
 // cell gives what is shown, key what it is sorted by; numbers stand right.
@@ -27,12 +27,14 @@ function panel(title, note, ...inner) {
   return h("section", { class: "panel" }, h("h3", {}, title, note ? h("span", { class: "muted" }, " " + note) : null), h("div", { class: "inner" }, inner));
 }
 
-function checks(title, all, goTo) {
-  if (!all.length) return null;
-  const rank = { violated: 0, notrun: 1, held: 2 }, sorted = all.slice().sort((a, b) => (rank[a.result] ?? 1) - (rank[b.result] ?? 1));
+function checks(title, given, goTo) {
+  if (!given.length) return null;
+  const counted = given.some((c) => c.checks);
+  // A rule that nothing in the run came under has not been shown to hold.
+  const all = counted ? given.map((c) => c.result === "held" && !c.checks ? { ...c, result: "nocase" } : c) : given;
+  const rank = { violated: 0, notrun: 1, held: 2, nocase: 3 }, sorted = all.slice().sort((a, b) => (rank[a.result] ?? 1) - (rank[b.result] ?? 1));
   const n = (r) => all.filter((c) => c.result === r).length;
-  const note = [n("violated") && n("violated") + " violated", n("notrun") && n("notrun") + " not run", n("held") + " held"].filter(Boolean).join(", ");
-  const counted = all.some((c) => c.checks);
+  const note = [n("violated") && n("violated") + " violated", n("notrun") && n("notrun") + " not run", n("held") + " held", n("nocase") && n("nocase") + " without a case"].filter(Boolean).join(", ");
   return panel(title, note, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Result"), h("th", { scope: "col" }, "Rule"), h("th", { scope: "col", class: "num" }, "At"), counted ? h("th", { scope: "col", class: "num" }, "Looked") : null)),
     h("tbody", {}, sorted.map((c) => {
       const [word, cls] = results[c.result] || [c.result, "idle"];
@@ -63,9 +65,10 @@ function percentiles(all) {
 function api(all) {
   if (!all.length) return null;
   const sum = all.reduce((a, c) => a + c.count, 0), most = all.reduce((a, c) => Math.max(a, c.count), 1), size = all.reduce((a, c) => a + c.bytes, 0);
-  return panel("API calls", `${count(sum)} calls, ${bytes(size)}`, sortable([
+  const sized = size ? [["Bytes", (c) => bytes(c.bytes), (c) => c.bytes]] : []; // not every API counts them
+  return panel("API calls", `${count(sum)} calls${size ? ", " + bytes(size) : ""}`, sortable([
     ["Client", (c) => c.client, (c) => c.client], ["Verb", (c) => c.verb, (c) => c.verb], ["Resource", (c) => c.resource, (c) => c.resource],
-    ["Calls", (c) => [h("span", { class: "share", style: `width:${(c.count / most * 60).toFixed(1)}px` }), " ", count(c.count)], (c) => c.count], ["Bytes", (c) => bytes(c.bytes), (c) => c.bytes],
+    ["Calls", (c) => [h("span", { class: "share", style: `width:${(c.count / most * 60).toFixed(1)}px` }), " ", count(c.count)], (c) => c.count], ...sized,
   ], all, 3));
 }
 
