@@ -274,7 +274,6 @@ var settings = []struct {
 	set  func() (restore func())
 }{
 	{"as it is", func() func() { return func() {} }},
-	{"again", func() func() { return func() {} }},
 	{"GOMAXPROCS=1", func() func() { n := runtime.GOMAXPROCS(1); return func() { runtime.GOMAXPROCS(n) } }},
 	{"GOMAXPROCS=2", func() func() { n := runtime.GOMAXPROCS(2); return func() { runtime.GOMAXPROCS(n) } }},
 	{"GOGC=50", func() func() { n := debug.SetGCPercent(50); return func() { debug.SetGCPercent(n) } }},
