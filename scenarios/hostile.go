@@ -177,6 +177,8 @@ func (g *gamble) trouble() {
 	}
 	g.at(over, "do: 'maintenance.end on=*'")
 	g.at(over, "do: 'evict.cancel on=*'")
+	// What people asked for may take longer than the calm: slow links, many VMs.
+	g.at(g.whole-8*time.Minute, "do: 'migration.cancel vm=*-*'")
 }
 
 func (g *gamble) at(at time.Duration, line string) {
@@ -253,87 +255,6 @@ func (g *gamble) action() string {
 	}
 }
 
-// hostileFaults has a line for each kind of fault of the grammar.
-var hostileFaults = []func(*gamble) string{
-	func(g *gamble) string {
-		return "agent.crash on=" + g.host() + one(g, "", " agent=nova", " agent=node") + g.some()
-	},
-	func(g *gamble) string { return "agent.pause on=" + g.host() + one(g, "", " agent=nova") + g.some() },
-	func(g *gamble) string { return "agent.partition on=" + g.host() + one(g, "", " agent=nova") + g.some() },
-	func(g *gamble) string { return "operator.crash" + g.some() },
-	func(g *gamble) string { return "operator.pause" + g.some() },
-	func(g *gamble) string { return "operator.partition" + g.some() },
-	func(g *gamble) string { g.hostsDie = true; return "host.power-off on=" + g.host() + g.some() },
-	func(g *gamble) string { g.hostsDie = true; return "host.reboot on=" + g.host() },
-	func(g *gamble) string { return "host.hang on=" + g.host() + g.some() },
-	func(g *gamble) string { return "libvirtd.crash on=" + g.host() + g.some() },
-	func(g *gamble) string { return "libvirtd.hang on=" + g.host() + g.some() },
-	func(g *gamble) string { return "libvirtd.stop on=" + g.host() + g.some() },
-	func(g *gamble) string { return "qemu.crash vm=" + g.kills() },
-	func(g *gamble) string { return "qemu.hang vm=" + g.vm() + g.some() },
-	func(g *gamble) string { return "guest.panic vm=" + g.kills() },
-	func(g *gamble) string { return "guest.hang vm=" + g.vm() + g.some() },
-	func(g *gamble) string {
-		vm := g.vm()
-		g.poweredOff = append(g.poweredOff, vm)
-		return "guest.power-off vm=" + vm
-	},
-	func(g *gamble) string { return "guest.reset vm=" + g.vm() },
-	func(g *gamble) string {
-		return "net.cut link=" + one(g, "migration", "management") + " on=" + g.host() + g.some()
-	},
-	func(g *gamble) string {
-		return "net.cut link=migration between=" + g.hosts[0] + "," + g.hosts[len(g.hosts)-1] + g.some()
-	},
-	func(g *gamble) string {
-		return "net.slow link=migration on=" + g.host() + " bandwidth=40Mbit" + g.some()
-	},
-	func(g *gamble) string { return "storage.lost on=" + g.host() + " pool=shared" + g.some() },
-	func(g *gamble) string { return "storage.full pool=shared" + g.some() },
-	func(g *gamble) string {
-		return "migration.fail vm=" + one(g, g.vm(), "*-*") + " phase=" + one(g, "prepare", "setup", "active", "switch-over", "post-copy", "completed-error") + g.some()
-	},
-	func(g *gamble) string { return "events.lost on=" + g.host() + g.some() },
-	func(g *gamble) string { return "events.dup on=" + g.host() + g.some() },
-	func(g *gamble) string {
-		return "events.delay on=" + g.host() + " by=" + one(g, "3s", "30s") + g.some()
-	},
-	func(g *gamble) string { return "memory.failure on=" + g.host() },
-	func(g *gamble) string {
-		return "unit.fail on=" + g.host() + " unit=" + one(g, "libvirtd.service", "openvswitch-switch.service") + g.some()
-	},
-	func(g *gamble) string {
-		return "unit.state on=" + g.host() + " unit=openvswitch-switch.service active=failed sub=failed" + g.some()
-	},
-	func(g *gamble) string { return "update.fail on=" + g.host() + g.some() },
-	func(g *gamble) string { return "api.409" + g.some() + g.calls() },
-	func(g *gamble) string { return "api.429 delay=3s" + g.some() + g.calls() },
-	func(g *gamble) string { return "api.5xx" + g.some() + g.calls() },
-	func(g *gamble) string { return "api.unavailable" + g.some() + g.whom() },
-	func(g *gamble) string { return "api.timeout phase=" + one(g, "before", "after") + g.some() + g.calls() },
-	func(g *gamble) string { return "api.latency delay=" + one(g, "200ms", "5s") + g.some() + g.calls() },
-	func(g *gamble) string { return "api.stale delay=" + one(g, "1s", "20s") + g.some() + g.whom() },
-	func(g *gamble) string { return "api.compact" },
-	func(g *gamble) string { return "watch.cut" + g.some() + g.whom() },
-	func(g *gamble) string { return "watch.expire" + g.some() + g.whom() },
-	func(g *gamble) string { return "watch.freeze" + g.some() + g.whom() },
-}
-
-func (g *gamble) kills() string {
-	vm := g.vm()
-	g.killed = append(g.killed, vm)
-	return vm
-}
-
-// calls says which calls of the API a fault meets.
-func (g *gamble) calls() string {
-	return fmt.Sprintf(" p=%v%s%s", one(g, 0.1, 0.3, 0.7), one(g, "", " verbs=create,update,patch"), g.whom())
-}
-
-func (g *gamble) whom() string {
-	return one(g, "", " on=operator*", " on=nova/*", " on=nova/"+g.host(), " on=node/*")
-}
-
 func (g *gamble) write(seed uint64) []byte {
 	var b bytes.Buffer
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -355,56 +276,4 @@ func (g *gamble) write(seed uint64) []byte {
 		line("- {end: '%s', because: %q}", e[0], e[1])
 	}
 	return b.Bytes()
-}
-
-// expectations are what is true of any fleet left in peace: first what the API
-// says against the truth, then that nothing is stuck.
-func (g *gamble) expectations() [][2]string {
-	list := func(names []string) string {
-		slices.Sort(names)
-		var q []string
-		for _, n := range slices.Compact(names) {
-			q = append(q, `"`+n+`"`)
-		}
-		return "[" + strings.Join(q, ", ") + "]"
-	}
-	out := [][2]string{
-		{`vms.all(v, v.copies.size() <= 1)`, "no copy is left over"},
-		{`vms.all(v, v.phase != "Running" || (v.copies.size() == 1 && v.copies[0] == v.host))`, "a VM runs where the API says"},
-		{`vms.all(v, v.phase == "Running" || v.copies.size() == 0)`, "what does not run has no QEMU"},
-		{`vms.all(v, v.phase != "Running" || v.ready == v.running)`, "Ready is the truth"},
-		{`vms.all(v, v.power != "Running" || v.phase != "Running" || v.running)`, "what shall run runs"},
-		{`vms.all(v, v.power != "Paused" || v.phase != "Running" || (!v.running && v.paused))`, "what shall be paused is"},
-		{`vms.all(v, v.power != "Stopped" || v.phase != "Running")`, "what shall be stopped is"},
-		{`vms.all(v, v.phase != "Scheduled" || v.power == "Stopped" || v.message != "")`, "a VM that waits says for what"},
-		{`vms.all(v, v.phase != "Pending" || (!v.placeable && v.message != ""))`, "a VM without a host says why"},
-		{`vms.all(v, v.phase in ["Running", "Scheduled", "Pending", "Failed", "Succeeded"])`, "each VM was looked at"},
-		{`vms.all(v, !v.deleting)`, "deleted VMs go"},
-		{fmt.Sprintf(`vms.all(v, v.phase != "Succeeded" || v.name in %s)`, list(g.poweredOff)), "only a guest that powers off has succeeded"},
-		{`vms.all(v, v.phase == "Scheduled" || v.phase == "Pending" || v.host != "")`, "ends and runs have a place"},
-		{`hosts.all(h, h.up)`, "the faults are over"},
-		{`hosts.all(h, vms.filter(v, v.phase == "Running" && v.host == h.name).all(v, h.ids.exists(i, i.endsWith(v.name))))`, "a host lists what it has"},
-	}
-	if !g.hostsDie && !g.postCopy {
-		out = append(out, [2]string{fmt.Sprintf(`vms.all(v, v.phase != "Failed" || v.name in %s)`, list(slices.Concat(g.killed, g.poweredOff))), "no VM was ended"})
-	}
-	ready := `h.ready`
-	if g.stays {
-		ready += ` || h.maintenance != "" || h.disabled`
-	}
-	if g.identities {
-		ready += ` || !h.identity`
-	}
-	out = append(out, [2]string{`hosts.all(h, ` + ready + `)`, "hosts serve again"})
-	if g.stays {
-		out = append(out,
-			[2]string{`migrations.all(m, m.phase in ["Succeeded", "Failed"] || m.eviction != "")`, "migrations end"},
-			[2]string{`evictions.all(e, e.state in ["Succeeded", "Failed"] || e.message != "")`, "evictions end or say why not"})
-	} else {
-		out = append(out,
-			[2]string{`migrations.all(m, m.phase in ["Succeeded", "Failed"])`, "migrations end"},
-			[2]string{`evictions.size() == 0`, "evictions that nobody wants go"},
-			[2]string{`hosts.all(h, !h.disabled && !h.evicting && !h.evicted)`, "maintenance is over"})
-	}
-	return out
 }

@@ -31,8 +31,8 @@ func deletion(o observation) plan {
 		p := o.do("deleted: nothing to save", doDestroy)
 		p.lookAgain = retry
 		return p
-	case o.domain == nil && mayRunElsewhere(o):
-		return o.wait("deleted: may run elsewhere", refusedRetry)
+	case mayRunElsewhere(o):
+		return targetSpeaks(o)
 	}
 	vmi := o.vmi.DeepCopy()
 	if vmi.Status.Phase == kubevirtv1.Running {

@@ -150,14 +150,29 @@ func hasRun(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	})
 }
 
-// mayRunElsewhere says that a migration began and nobody has said how it ended,
-// or that it did fail but the domain is not here.
+// mayRunElsewhere says of a VM that does not run here that a migration began and
+// that its target has not said how that ended. It says that it has nothing by
+// taking its label off a migration that failed.
 func mayRunElsewhere(o observation) bool {
 	st := o.vmi.Status.MigrationState
 	if st == nil || st.StartTimestamp == nil || st.Completed || st.TargetNode == "" || st.TargetNode == o.host {
 		return false
 	}
-	return !st.Failed || (o.domain == nil && o.vmi.Status.Phase == kubevirtv1.Running)
+	_, known := o.vmi.Labels[kubevirt.HostLabel(st.TargetNode)]
+	return !st.Failed || known
+}
+
+// targetSpeaks waits for the word of the host to which the VM was moving. While
+// that is silent nobody knows.
+func targetSpeaks(o observation) plan {
+	vmi := o.vmi.DeepCopy()
+	message := "the VM does not run on host " + o.host + "; host " + o.vmi.Status.MigrationState.TargetNode + ", to which it was moving, has to speak first"
+	for _, c := range []kubevirtv1.VirtualMachineInstanceConditionType{kubevirtv1.VirtualMachineInstanceReady, kubevirtv1.VirtualMachineInstanceSynchronized} {
+		setCondition(vmi, c, unknown, ReasonMayRunElsewhere, message, o.now)
+	}
+	p := o.write("its target speaks", vmi)
+	p.lookAgain = refusedRetry
+	return p
 }
 
 // power makes an active domain as it is wanted and reports it.
@@ -267,12 +282,15 @@ func stop(o observation, why string) plan {
 
 // over is a Running VM whose domain has stopped.
 //
+//	may have moved away   another host speaks
 //	asked to              Scheduled, Ready=False Stopped
-//	moved away            another host speaks
 //	crashed, QEMU gone    Failed at once
 //	otherwise             hold-off; then guest powered off: Succeeded, else Failed
 func over(o observation, want kubevirt.PowerState) plan {
 	m := &o.memory
+	if mayRunElsewhere(o) {
+		return targetSpeaks(o)
+	}
 	if want == kubevirt.PowerStopped || !m.shutdownAt.IsZero() {
 		m.shutdownAt, m.askedAt, m.plugged, m.stoppedAt = time.Time{}, time.Time{}, false, time.Time{}
 		vmi := o.vmi.DeepCopy()
@@ -325,12 +343,7 @@ func absent(o observation) plan {
 	st := o.vmi.Status.MigrationState
 	switch {
 	case mayRunElsewhere(o):
-		vmi := o.vmi.DeepCopy()
-		setCondition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized, unknown, ReasonMayRunElsewhere,
-			"the domain is not on host "+o.host+"; host "+st.TargetNode+", to which it was moving, has to speak first", o.now)
-		p := o.write("moved away: its target speaks", vmi)
-		p.lookAgain = refusedRetry
-		return p
+		return targetSpeaks(o)
 	case st != nil && st.Completed && st.TargetNode == o.host && st.EndTimestamp != nil && o.now.Sub(st.EndTimestamp.Time) < arrivalGrace:
 		return o.wait("just moved here", between)
 	case o.memory.absentAt.IsZero():

@@ -27,6 +27,11 @@ func settled(change ...func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.Vir
 	return v
 }
 
+// letGoOf is a VM whose label a host has taken off.
+func letGoOf(host string) func(*kubevirtv1.VirtualMachineInstance) {
+	return func(v *kubevirtv1.VirtualMachineInstance) { delete(v.Labels, kubevirt.HostLabel(host)) }
+}
+
 func ago(d time.Duration) time.Time { return now.Add(-d) }
 
 // stalledVM is a settled VM that was said to be paused by an I/O error.
@@ -147,7 +152,10 @@ func TestEnd(t *testing.T) {
 		{name: "and undefined when it is off, and let go", o: seen(settled(deleted), off(hardware.DetailShutdown)), want: "undefine phase=Succeeded reason=GuestPoweredOff Ready=False/GuestPoweredOff -finalizer"},
 		{name: "a deleted VM that had to be switched off has failed", o: seen(settled(deleted), off(hardware.DetailDestroyed), remembering(memory{plugged: true})), want: "undefine phase=Failed reason=Destroyed Ready=False/Destroyed -finalizer"},
 		{name: "a deleted VM without a domain is let go", o: seen(vmi(scheduled, deleted), nil), want: "-finalizer"},
-		{name: "a deleted VM that may run elsewhere is not", o: seen(settled(deleted, moving(started(time.Minute), failedSt)), nil), want: ""},
+		{name: "a deleted VM that may run elsewhere is not", o: seen(settled(deleted, moving(started(time.Minute), failedSt)), nil), want: "Ready=Unknown/MayRunElsewhere Synchronized=Unknown/MayRunElsewhere"},
+		{name: "nor is what is off here an end of it", o: seen(settled(moving(started(time.Minute), failedSt)), off(hardware.DetailShutdown), late), want: "Ready=Unknown/MayRunElsewhere Synchronized=Unknown/MayRunElsewhere"},
+		{name: "not even if it is to stop", o: seen(settled(power_("Stopped"), moving(started(time.Minute), failedSt)), off(""), late), want: "Ready=Unknown/MayRunElsewhere Synchronized=Unknown/MayRunElsewhere"},
+		{name: "it is once its target has let go", o: seen(settled(moving(started(time.Minute), failedSt), letGoOf("b")), off(hardware.DetailFailed), late), want: "phase=Failed reason=Crashed Ready=False/Crashed"},
 		{name: "a deleted VM that is moving is not let go before the migration is over", o: seen(settled(deleted, moving(started(time.Minute))), running(), withJob(hardware.Job{ID: "m1", Type: hardware.JobUnbounded})), want: "abort"},
 	})
 }
@@ -179,7 +187,8 @@ func TestUnknownIsNotDead(t *testing.T) {
 				st.SourceNode, st.TargetNode = "b", "a"
 			})(v)
 		}), nil, missed(10*time.Second)), want: ""},
-		{name: "one that may run at a target is not lost", o: seen(settled(moving(started(time.Minute), failedSt)), nil, missed(10*time.Second)), want: "Synchronized=Unknown/MayRunElsewhere"},
+		{name: "one that may run at a target is not lost", o: seen(settled(moving(started(time.Minute), failedSt)), nil, missed(10*time.Second)), want: "Ready=Unknown/MayRunElsewhere Synchronized=Unknown/MayRunElsewhere"},
+		{name: "it is lost once its target has let go", o: seen(settled(moving(started(time.Minute), failedSt), letGoOf("b")), nil, missed(10*time.Second)), want: "phase=Failed reason=DomainLost Ready=False/DomainLost"},
 	})
 }
 

@@ -27,7 +27,7 @@ const (
 //	stopped VM                       cold move: undefine, then say so
 //	no domain                        not begun: absent; else its target speaks
 //	domain stopped, moved away       its target speaks
-//	domain stopped otherwise         VM is down everywhere: failed, and its end
+//	domain stopped otherwise         failed; its end once the target has nothing
 //	phase not written yet            power: say Running first
 //	post-copy broken                 recover by and by, never resume; Failed at the limit
 //	abort asked, VM stopped, deleted not begun: failed; running: abort; post-copy: cannot
@@ -43,7 +43,7 @@ func sourceOf(o observation) plan {
 	case d == nil && st.TargetNodeAddress == "":
 		return absent(o)
 	case d == nil:
-		return o.wait("moved away: its target speaks", poll)
+		return vanished(o)
 	case !d.Active() && switching(d.Detail):
 		return o.wait("moved away: its target speaks", poll)
 	case !d.Active() || d.State == hardware.StateCrashed:
@@ -270,35 +270,61 @@ func pastDeadline(o observation, job *hardware.Job) bool {
 	return job.Elapsed >= limitsOf(o.vmi).completion
 }
 
-// fellOver is a VM whose QEMU ended at the source: its target's half dies with
-// it, unless it had switched, which is another row.
-//
-// Between the switch-over and the word of the target lies a moment in which a
-// QEMU that dies here means nothing; so the target is given time to speak.
+// fellOver is a VM whose QEMU ended at the source. If its job had begun, the
+// guest may have gone on at the target in that very moment, and what is left
+// here looks the same after a reboot. So the migration has failed and no more:
+// the target then takes the VM, or its label off it, and only then it is over.
 func fellOver(o observation) plan {
 	m := &o.memory
 	if m.stoppedAt.IsZero() {
 		m.stoppedAt = o.now
 	}
+	began := o.vmi.Status.MigrationState.StartTimestamp != nil
 	switch left := o.holdOff - o.now.Sub(m.stoppedAt); {
-	case left > 0 && o.vmi.Status.MigrationState.StartTimestamp != nil:
+	case left > 0 && began:
 		return o.wait("down here: its target may speak", left)
 	case !o.live:
 		p := o.rest("down here: ask")
 		p.confirm = true
 		return p
 	}
-	m.stoppedAt = time.Time{}
 	vmi := o.vmi.DeepCopy()
 	fail(vmi, "the guest ended at host "+o.host+" while it was moving")
+	if began {
+		p := o.write("down here: failed", vmi)
+		p.lookAgain = time.Second
+		return p
+	}
+	m.stoppedAt = time.Time{}
 	if kubevirt.WantedPowerState(vmi) == kubevirt.PowerStopped || !o.memory.shutdownAt.IsZero() {
 		stopped(vmi, o.now)
 	} else {
 		end(vmi, *o.domain, o.now)
 	}
-	p := o.write("down everywhere", vmi)
-	p.news = "VM ended while it was moving"
+	p := o.write("down before it moved", vmi)
+	p.memory, p.news = *m, "VM ended while it was to move"
 	return p
+}
+
+// vanishedPatience is how long a domain that is gone from its source is taken
+// for one that has arrived. The operator gives a target as long to prepare.
+const vanishedPatience = 15 * time.Minute
+
+// vanished is a VM that left no domain here: it arrived, and its target will say
+// so. When that says nothing for very long, the migration has failed, which asks
+// the target for its word.
+func vanished(o observation) plan {
+	m := &o.memory
+	if m.absentAt.IsZero() {
+		m.absentAt = o.now
+	}
+	if o.vmi.Status.MigrationState.StartTimestamp == nil || o.now.Sub(m.absentAt) < vanishedPatience {
+		return o.wait("moved away: its target speaks", poll)
+	}
+	m.absentAt = time.Time{}
+	vmi := o.vmi.DeepCopy()
+	fail(vmi, "the domain is gone from host "+o.host+", and its target does not say that it has it")
+	return o.write("moved away: nobody has it", vmi)
 }
 
 // forgetMigration drops what was remembered of an earlier migration.

@@ -136,6 +136,10 @@ func letGo(seen observation, p *plan) {
 		}
 	case rested < most:
 		p.lookAgain(most - rested)
+	case m.StartTimestamp != nil && seen.vmi.IsRunning() && !seen.sourceActive:
+		// The VM does not run at its source, which ends it once the target says
+		// that it has nothing. Nobody else may say that.
+		p.lookAgain(targetCheck)
 	case seen.targetActive && !seen.sourceActive:
 		// The source said it failed, and the guest is seen at the target only
 		// (bugs.launchpad.net/nova/+bug/1414065): the target must not lose sight

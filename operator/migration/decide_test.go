@@ -50,6 +50,10 @@ func to(host, m string, options ...func(*kubevirtv1.VirtualMachineInstanceMigrat
 	}
 }
 
+func token(n string) vmOption {
+	return func(vmi *kubevirtv1.VirtualMachineInstance) { vmi.Annotations[kubevirt.AnnotationRunToken] = n }
+}
+
 func answered(s *kubevirtv1.VirtualMachineInstanceMigrationState) { s.TargetNodeAddress = "10.0.0.2" }
 func running(s *kubevirtv1.VirtualMachineInstanceMigrationState) {
 	answered(s)
@@ -161,7 +165,13 @@ func TestDecide(t *testing.T) {
 			seen: inService(observation{vmi: vm(to("b", "m", running, hasFailed), letGoOf), migrations: wishes{wish("m", time.Minute, failed, 0*time.Second)}, failedSince: now}),
 			want: "clear target of"},
 		{name: "failed, and a target out of service: let go in its stead",
-			seen: observation{vmi: vm(to("b", "m", running, hasFailed)), migrations: wishes{wish("m", time.Minute, failed, 0*time.Second)}, failedSince: now.Add(-copyRest)},
+			seen: observation{vmi: vm(to("b", "m", running, hasFailed)), migrations: wishes{wish("m", time.Minute, failed, 0*time.Second)}, failedSince: now.Add(-copyRest), sourceActive: true},
+			want: "clear silent target of"},
+		{name: "failed, and the guest is at neither host: the target alone says that it has nothing",
+			seen:  observation{vmi: vm(to("b", "m", running, hasFailed)), migrations: wishes{wish("m", time.Minute, failed, 0*time.Second)}, failedSince: now.Add(-time.Hour)},
+			again: targetCheck},
+		{name: "failed before it began: the source has it",
+			seen: observation{vmi: vm(to("b", "m", answered, hasFailed)), migrations: wishes{wish("m", time.Minute, failed, 0*time.Second)}, failedSince: now.Add(-time.Hour)},
 			want: "clear silent target of"},
 		{name: "the source says failed and the guest is at the target only: nothing is cleared (CA-04)",
 			seen:  inService(observation{vmi: vm(to("b", "m", running, hasFailed)), migrations: wishes{wish("m", time.Minute, failed, 0*time.Second)}, failedSince: now.Add(-time.Hour), targetLists: true, targetActive: true}),
@@ -222,8 +232,8 @@ func TestDecide(t *testing.T) {
 		{name: "a VMI that cannot move live", seen: observation{vmi: vm(stuckTo("DisksNotLiveMigratable")), migrations: wishes{wish("m", 0)}},
 			want: "m Failed: Cannot migrate VMI, Reason: DisksNotLiveMigratable, Message: it is so"},
 		{name: "a stopped one may all the same: it moves cold",
-			seen: observation{vmi: vm(stuckTo("DisksNotLiveMigratable"), isBooting, power(kubevirt.PowerStopped)), migrations: wishes{wish("m", 0)}, slot: true, host: "b"},
-			want: "hand off to b; m PreparingTarget"},
+			seen: observation{vmi: vm(stuckTo("DisksNotLiveMigratable"), isBooting, power(kubevirt.PowerStopped), token("4")), migrations: wishes{wish("m", 0)}, slot: true, host: "b"},
+			want: "hand off to b under run token 5; m PreparingTarget"},
 		{name: "one that is not up yet waits", seen: observation{vmi: vm(isBooting), migrations: wishes{wish("m", time.Minute)}}, want: "m Pending", again: 3 * time.Second},
 		{name: "one that never comes up", seen: observation{vmi: vm(isBooting), migrations: wishes{wish("m", 900*time.Second, pending, time.Minute)}},
 			want: "m Failed: Migration failed because the VMI was not ready to migrate within 15m0s: it is Scheduled"},
@@ -253,6 +263,9 @@ func show(seen observation, p *plan) string {
 	switch {
 	case p.vmi == handOff:
 		parts = append(parts, "hand off to "+p.target)
+		if after := p.applyToVMI(seen, Options{}.withDefaults()); after.Annotations[kubevirt.AnnotationRunToken] != seen.vmi.Annotations[kubevirt.AnnotationRunToken] {
+			parts[0] += " under run token " + after.Annotations[kubevirt.AnnotationRunToken]
+		}
 	case p.vmi == clear || p.vmi == clearAll:
 		parts = append(parts, string(p.vmi))
 	case p.vmi != nothing:

@@ -3,6 +3,7 @@
 package migration
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -110,6 +111,9 @@ func (p *plan) applyToVMI(seen observation, o Options) *kubevirtv1.VirtualMachin
 			TargetNode:             p.target,
 			MigrationConfiguration: o.configuration(),
 		}
+		if isStopped(vmi) {
+			raiseRunToken(vmi) // its next start is on another host
+		}
 	case abort:
 		state.AbortRequested = true
 	case withdrawn:
@@ -121,6 +125,16 @@ func (p *plan) applyToVMI(seen observation, o Options) *kubevirtv1.VirtualMachin
 		clearTarget(vmi)
 	}
 	return vmi
+}
+
+// raiseRunToken gives a VM that is off the next token: the domain it leaves may
+// not start any more.
+func raiseRunToken(vmi *kubevirtv1.VirtualMachineInstance) {
+	token, err := strconv.ParseInt(vmi.Annotations[kubevirt.AnnotationRunToken], 10, 64)
+	if err != nil {
+		return // without a number it starts nowhere
+	}
+	vmi.Annotations[kubevirt.AnnotationRunToken] = strconv.FormatInt(token+1, 10)
 }
 
 // clearTarget takes the VMI out of the sight of all hosts but its own.
