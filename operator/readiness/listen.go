@@ -105,7 +105,7 @@ func (r *Reconciler) feelAll(leases map[string]*coordinationv1.Lease, now time.T
 func (r *Reconciler) nextDue() (due time.Time, some bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.pulses {
+	for _, p := range r.pulses { // In any order: the least one.
 		if !p.silent && (!some || p.due().Before(due)) {
 			due, some = p.due(), true
 		}
