@@ -133,6 +133,60 @@ func TestAMistakeIsNamedWithItsPlaceAndItsMend(t *testing.T) {
 	}
 }
 
+// TestABrokenCapturedFileIsNamedWithItsField changes a good capabilities
+// document at one place each, and reads odd os-release files.
+func TestABrokenCapturedFileIsNamedWithItsField(t *testing.T) {
+	whole, err := os.ReadFile("suite/inputs/cells-without-memory.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(whole)
+	topology := doc[strings.Index(doc, "<topology>"):strings.Index(doc, "</topology>")]
+	tests := []struct{ name, field, text, want string }{
+		{"cut off", "capabilities", doc[:900], "ends too early"},
+		{"empty", "capabilities", "", "no XML"},
+		{"no XML", "capabilities", "hello\n", "no XML"},
+		{"another document", "capabilities", "<domain/>", "expected element type <capabilities>"},
+		{"no cells", "capabilities", strings.Replace(doc, topology, "<topology>", 1), "no VM would fit"},
+		{"memory below nothing", "capabilities", strings.Replace(doc, "<memory unit='KiB'>", "<memory unit='KiB'>-", 1), "no number"},
+		{"memory of an unknown unit", "capabilities", strings.Replace(doc, "<memory unit='KiB'>", "<memory unit='stone'>", 1), "write b, KiB"},
+		{"no architecture", "capabilities", strings.Replace(doc, "<arch>x86_64</arch>", "", 1), "arch is missing"},
+		{"lines that are no pairs", "osRelease", "ID\n", "line 1: \"ID\" is not KEY=VALUE"},
+		{"an open quote", "osRelease", "ID=\"x\n", "not closed"},
+		{"bytes", "osRelease", "\x00\x01=\n", "not KEY=VALUE"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(good, "count: 2}", "count: 2, "+tt.field+": input}", 1)
+			_, err := scenarios.Parse("dir/bad.yaml", []byte(text), func(name string) ([]byte, error) {
+				if name != "dir/input" {
+					t.Errorf("it reads %s", name)
+				}
+				return []byte(tt.text), nil
+			})
+			if err == nil || !strings.HasPrefix(err.Error(), "dir/bad.yaml:4:") || !strings.Contains(err.Error(), "fleet[0]."+tt.field+": input: ") || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// TestWhatIsNoTextIsNamed reads files of other programs.
+func TestWhatIsNoTextIsNamed(t *testing.T) {
+	for name, data := range map[string]string{
+		"zeros": strings.Repeat("\x00", 100), "an image": "\x89PNG\r\n\x1a\n\x00", "UTF-16": "\xff\xfea\x00b\x00", "Latin-1": "about: g\xfcte\n",
+		"too large": strings.Repeat("# \n", 1<<19), "too deep": strings.Repeat("[", 5000), "a word": "hello", "a list": "- a\n", "nothing": "null\n", "a comment": "# x\n",
+	} {
+		_, err := scenarios.Parse("x.yaml", []byte(data), os.ReadFile)
+		if err == nil || !strings.HasPrefix(err.Error(), "x.yaml:1:") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+	if _, err := scenarios.Parse("x.yaml", []byte("\ufeff"+good), os.ReadFile); err != nil {
+		t.Errorf("a byte order mark before a good one: %v", err)
+	}
+}
+
 func TestAnEmptyFileIsNamed(t *testing.T) {
 	if _, err := scenarios.Parse("empty.yaml", nil, os.ReadFile); err == nil || !strings.Contains(err.Error(), "empty.yaml") {
 		t.Errorf("the error is %v", err)

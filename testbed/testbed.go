@@ -11,6 +11,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -30,6 +31,7 @@ import (
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	kvmv1alpha1 "github.com/adit-hv/adit/api/kvm/v1alpha1"
 	"github.com/adit-hv/adit/config/crd"
+	"github.com/adit-hv/adit/hardware/parse"
 	"github.com/adit-hv/adit/hwsim"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/sim"
@@ -217,10 +219,25 @@ func CheckModel(model string) error {
 }
 
 // CheckHosts says whether a group's hosts can be built, its captured inputs
-// among them.
+// among them, and could take a VM.
 func CheckHosts(g HostGroup) error {
-	_, err := hwsim.New(sim.New(sim.Options{}), hwsim.Options{}).AddHost(g.host(0))
-	return err
+	h, err := hwsim.New(sim.New(sim.Options{}), hwsim.Options{}).AddHost(g.host(0))
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner // which host it is, is no news
+	}
+	if err != nil || g.Capabilities == nil {
+		return err
+	}
+	c, err := parse.Capabilities(g.Capabilities)
+	if err != nil {
+		return fmt.Errorf("%s: %w", h.Name(), err)
+	}
+	for _, cell := range c.Cells {
+		if cell.MemoryKiB > 0 {
+			return nil
+		}
+	}
+	return errors.New("capabilities XML: no host/topology/cells/cell has memory, so that no VM would fit: take the document of `virsh capabilities` whole")
 }
 
 func (g HostGroup) node(i int) *corev1.Node {

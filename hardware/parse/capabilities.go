@@ -118,11 +118,14 @@ func decode(doc []byte, into any) error {
 	d := xml.NewDecoder(strings.NewReader(string(doc)))
 	err := d.Decode(into)
 	line, _ := d.InputPos()
+	var number *strconv.NumError
 	switch {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("line %d: there is no XML up to here: take the document whole, as virsh prints it", line)
 	case err != nil && strings.HasSuffix(err.Error(), "unexpected EOF"):
 		return fmt.Errorf("line %d: the document ends too early: take it whole, as virsh prints it", line)
+	case errors.As(err, &number):
+		return fmt.Errorf("line %d: %q is no number that can stand here: take the document as virsh prints it", line, number.Num)
 	case err != nil:
 		return fmt.Errorf("line %d: %w: take the document as virsh prints it", line, err)
 	}
