@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -283,6 +284,9 @@ func (inf *informer) drop(key types.NamespacedName, unseen bool) {
 // view is an object as the cache shows it: a lease that beats is as fresh as
 // the connection.
 func (inf *informer) view(o client.Object) client.Object {
+	if _, lease := o.(*coordinationv1.Lease); !lease {
+		return o
+	}
 	st := inf.k.objects[client.ObjectKeyFromObject(o)]
 	if st == nil || st.beat == nil || st.obj.GetUID() != o.GetUID() {
 		return o

@@ -40,7 +40,7 @@ func (r *Reconciler) watch(mgr manager.Manager) error {
 		Watches(&kvmv1.Hypervisor{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(servingChanged)).
 		Watches(&kvmv1.Eviction{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(taintsChanged)).
-		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(hostRequests), builder.WithPredicates(hostsChanged)).
+		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.hostRequests), builder.WithPredicates(hostsChanged)).
 		WithOptions(wiring.Options(mgr, 1)).
 		Complete(r)
 }
@@ -49,9 +49,15 @@ func hostsOf(o client.Object) []string {
 	return eviction.HostsOf(o.(*kubevirtv1.VirtualMachineInstance))
 }
 
-func hostRequests(_ context.Context, o client.Object) []reconcile.Request {
+// hostRequests are a VM's hosts, but for those of which nothing is asked: what
+// is on them matters once it is, and that is news of its own.
+func (r *Reconciler) hostRequests(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, host := range hostsOf(o) {
+		var h kvmv1.Hypervisor
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: host}, &h, client.UnsafeDisableDeepCopy); err == nil && !asks(&h) && !disabled(&h) {
+			continue
+		}
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: host}})
 	}
 	return requests
