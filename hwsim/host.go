@@ -135,6 +135,10 @@ func (h *Host) comeUp() {
 	h.bootID = newUUID(h.rand)
 	h.updates.boot(h)
 	h.bootUnits()
+	for _, d := range h.sorted { // why a domain is off is nowhere written
+		d.detail = hardware.DetailNone
+	}
+	h.list = nil
 	h.daemonSettle()
 	h.linksChanged()
 }

@@ -213,10 +213,17 @@ func (w *World) injectProcess(f Fault) error {
 }
 
 // startIfUp starts a process again unless the host it runs on is down: then it
-// starts when that has booted.
+// starts when that has booted, or goes on.
 func (w *World) startIfUp(p *kubesim.Process) {
-	if _, host, onHost := strings.Cut(p.Name(), "/"); onHost && w.Fleet.Host(host).State() != hwsim.HostUp {
-		return
+	if _, host, onHost := strings.Cut(p.Name(), "/"); onHost {
+		switch w.Fleet.Host(host).State() {
+		case hwsim.HostUp:
+		case hwsim.HostHung:
+			w.due[p] = true
+			return
+		default:
+			return
+		}
 	}
 	if !p.Alive() {
 		p.Start()

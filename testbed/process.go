@@ -155,6 +155,10 @@ func (w *World) startAgents(h *hwsim.Host) {
 				p.Pause()
 			} else {
 				p.Resume()
+				if w.due[p] {
+					delete(w.due, p)
+					w.startIfUp(p)
+				}
 			}
 		})
 	}

@@ -80,9 +80,10 @@ type World struct {
 	vms       map[string]*vm              // by name
 	vmOrder   []string                    // in order of creation
 	byUUID    map[string]*vm
-	created   map[string]int       // VMs made of each group
-	calls     map[*sim.Task]func() // hardware calls under way, by the task that makes them
-	ends      []func()             // of the faults that still last
+	created   map[string]int            // VMs made of each group
+	calls     map[*sim.Task]func()      // hardware calls under way, by the task that makes them
+	ends      []func()                  // of the faults that still last
+	due       map[*kubesim.Process]bool // to start once their hung host goes on
 	watch     watch
 }
 
@@ -106,6 +107,7 @@ func New(spec Spec, o Options) (*World, error) {
 		byUUID:    map[string]*vm{},
 		created:   map[string]int{},
 		calls:     map[*sim.Task]func(){},
+		due:       map[*kubesim.Process]bool{},
 	}
 	w.watch = newWatch(w)
 	if err := w.buildAPI(); err != nil {

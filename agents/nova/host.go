@@ -39,6 +39,7 @@ type host struct {
 	domains map[string]hardware.Domain      // the last list, kept current by single looks
 	owners  map[string]types.NamespacedName // whose domain a UUID is, or will be
 	memory  map[string]memory               // by UUID
+	killed  map[string]time.Time            // runs that the host itself ended, by their start
 	claims  map[string]uint64               // KiB promised to domains that are not in the list yet
 
 	wakeAll bool
@@ -52,6 +53,7 @@ func newHost(name string, hw hardware.Host) *host {
 		domains: map[string]hardware.Domain{},
 		owners:  map[string]types.NamespacedName{},
 		memory:  map[string]memory{},
+		killed:  map[string]time.Time{},
 		claims:  map[string]uint64{},
 	}
 }
@@ -97,6 +99,9 @@ func (h *host) note(e hardware.Event) {
 		m := h.memory[e.UUID]
 		m.agent = e.Detail
 		h.memory[e.UUID] = m
+	}
+	if e.Kind == hardware.EventShutdown && e.Detail == hardware.DetailHost {
+		h.killed[e.UUID] = h.domains[e.UUID].StartedAt
 	}
 	add := h.add
 	h.mu.Unlock()
@@ -178,6 +183,9 @@ func alike(a, b hardware.Domain) bool {
 // learn remembers whose a domain is. The caller holds the lock.
 func (h *host) learn(d hardware.Domain) {
 	delete(h.claims, d.UUID)
+	if of, was := h.killed[d.UUID]; was && d.Active() && !d.StartedAt.Equal(of) {
+		delete(h.killed, d.UUID)
+	}
 	if d.Spec.Owner != nil && !d.Foreign {
 		h.owners[d.UUID] = types.NamespacedName{Namespace: d.Spec.Owner.Namespace, Name: d.Spec.Owner.Name}
 	}
@@ -227,6 +235,15 @@ func (h *host) strays(vm types.NamespacedName, own string) []string {
 	return found
 }
 
+// endedByHost says that it was the host, and not the guest, that ended a
+// domain's last run: systemd does when the host goes down.
+func (h *host) endedByHost(uuid string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, was := h.killed[uuid]
+	return was
+}
+
 // recall returns what is remembered of a domain.
 func (h *host) recall(uuid string) memory {
 	h.mu.Lock()
@@ -251,6 +268,7 @@ func (h *host) forget(uuid string) {
 	defer h.mu.Unlock()
 	delete(h.memory, uuid)
 	delete(h.claims, uuid)
+	delete(h.killed, uuid)
 	if _, here := h.domains[uuid]; !here {
 		delete(h.owners, uuid)
 	}
@@ -264,6 +282,7 @@ func (h *host) forgetVM(vm types.NamespacedName) {
 		if _, here := h.domains[uuid]; owner == vm && !here {
 			delete(h.memory, uuid)
 			delete(h.claims, uuid)
+			delete(h.killed, uuid)
 			delete(h.owners, uuid)
 		}
 	}

@@ -3,6 +3,7 @@
 package nova
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -181,7 +182,7 @@ func power(o observation, want kubevirt.PowerState) plan {
 		return stop(o, "stop")
 	}
 	m := &o.memory
-	m.stoppedAt, m.absentAt = time.Time{}, time.Time{}
+	m.stoppedAt, m.stoppedBy, m.absentAt = time.Time{}, "", time.Time{}
 	if !m.askedAt.IsZero() && o.now.Sub(m.askedAt) > grace(o.vmi) {
 		m.shutdownAt, m.askedAt = time.Time{}, time.Time{} // it did not listen
 	}
@@ -292,7 +293,7 @@ func over(o observation, want kubevirt.PowerState) plan {
 		return targetSpeaks(o)
 	}
 	if want == kubevirt.PowerStopped || !m.shutdownAt.IsZero() {
-		m.shutdownAt, m.askedAt, m.plugged, m.stoppedAt = time.Time{}, time.Time{}, false, time.Time{}
+		m.shutdownAt, m.askedAt, m.plugged, m.stoppedAt, m.stoppedBy = time.Time{}, time.Time{}, false, time.Time{}, ""
 		vmi := o.vmi.DeepCopy()
 		stopped(vmi, o.now)
 		p := o.write("stopped on request", vmi)
@@ -306,14 +307,16 @@ func over(o observation, want kubevirt.PowerState) plan {
 	sudden := o.domain.State == hardware.StateCrashed || detail == hardware.DetailCrashed ||
 		detail == hardware.DetailFailed || detail == hardware.DetailPanicked
 	if m.stoppedAt.IsZero() {
-		m.stoppedAt = o.now
+		m.stoppedAt, m.stoppedBy = o.now, detail
 	}
 	if left := o.holdOff - o.now.Sub(m.stoppedAt); left > 0 && !sudden {
 		return o.wait("stopped: may be half of a reset", left)
 	}
-	m.stoppedAt = time.Time{}
+	d := *o.domain
+	d.Detail = cmp.Or(d.Detail, m.stoppedBy)
+	m.stoppedAt, m.stoppedBy = time.Time{}, ""
 	vmi := o.vmi.DeepCopy()
-	end(vmi, *o.domain, o.now)
+	end(vmi, d, o.endedByHost, o.now)
 	p := o.write("over", vmi)
 	p.news = "VM ended"
 	return p
@@ -321,8 +324,9 @@ func over(o observation, want kubevirt.PowerState) plan {
 
 // end writes the end of a domain into its VM: a QEMU that died has Failed, a
 // guest that powered off has Succeeded, and one that somebody switched off has
-// Failed, as in KubeVirt with ACPI on.
-func end(vmi *kubevirtv1.VirtualMachineInstance, d hardware.Domain, now time.Time) {
+// Failed, as in KubeVirt with ACPI on. A QEMU that a signal ended, as when its
+// host goes down, looks like a guest that powered off but for one event.
+func end(vmi *kubevirtv1.VirtualMachineInstance, d hardware.Domain, byHost bool, now time.Time) {
 	switch {
 	case d.Detail == hardware.DetailPanicked:
 		ended(vmi, kubevirtv1.Failed, ReasonPanicked, "the guest panicked", now)
@@ -330,6 +334,8 @@ func end(vmi *kubevirtv1.VirtualMachineInstance, d hardware.Domain, now time.Tim
 		ended(vmi, kubevirtv1.Failed, ReasonCrashed, "QEMU ended without a word: see its log on the host", now)
 	case d.Detail == hardware.DetailDestroyed:
 		ended(vmi, kubevirtv1.Failed, ReasonDestroyed, "the domain was switched off, and not by request of this VM", now)
+	case d.Detail == hardware.DetailShutdown && byHost:
+		ended(vmi, kubevirtv1.Failed, ReasonDestroyed, "the host ended the domain, and not its guest: the host may be going down", now)
 	case d.Detail == hardware.DetailShutdown:
 		ended(vmi, kubevirtv1.Succeeded, ReasonGuestPoweredOff, "the guest powered off", now)
 	default: // as libvirt shows its domains after the host lost power

@@ -134,6 +134,8 @@ func TestEnd(t *testing.T) {
 	late := remembering(memory{stoppedAt: ago(15 * time.Second)})
 	walk(t, []row{
 		{name: "a stop may be half of a reset", o: seen(settled(), off(hardware.DetailDestroyed)), want: "", again: 15 * time.Second},
+		{name: "a guest whose host ended it has not", o: seen(settled(), off(hardware.DetailShutdown), late, func(o *observation) { o.endedByHost = true }), want: "phase=Failed reason=Destroyed Ready=False/Destroyed"},
+		{name: "what a new libvirtd has forgotten is remembered", o: seen(settled(), off(""), remembering(memory{stoppedAt: ago(15 * time.Second), stoppedBy: hardware.DetailShutdown})), want: "phase=Succeeded reason=GuestPoweredOff Ready=False/GuestPoweredOff"},
 		{name: "a guest that powered off has succeeded", o: seen(settled(), off(hardware.DetailShutdown), late), want: "phase=Succeeded reason=GuestPoweredOff Ready=False/GuestPoweredOff"},
 		{name: "one that was switched off has failed", o: seen(settled(), off(hardware.DetailDestroyed), late), want: "phase=Failed reason=Destroyed Ready=False/Destroyed"},
 		{name: "a domain off for no known reason has failed", o: seen(settled(), off(""), late), want: "phase=Failed reason=Crashed Ready=False/Crashed"},

@@ -35,6 +35,8 @@ type observation struct {
 	listedAt time.Time // the newest one
 	downAt   time.Time // since when the hypervisor is silent; zero: it answers
 
+	endedByHost bool // it was the host that ended the domain's last run
+
 	capacityKiB uint64 // 0: not known
 	memory      memory
 }
@@ -42,14 +44,15 @@ type observation struct {
 // memory is what is known of a domain from earlier looks. Losing it at a
 // restart makes the agent more patient, never less.
 type memory struct {
-	stoppedAt  time.Time // the domain was first seen stopped unasked
-	shutdownAt time.Time // the guest was first asked to shut down
-	askedAt    time.Time // and last
-	plugged    bool      // and then switched off
-	absentAt   time.Time // the time of the first list without the domain
-	missingAt  time.Time // the API first said that there is no such VM
-	held       bool      // it was logged that the domain belongs elsewhere
-	ioTried    time.Time // a guest paused by an I/O error was last seen so, or resumed
+	stoppedAt  time.Time       // the domain was first seen stopped unasked
+	stoppedBy  hardware.Detail // and why: a new libvirtd does not know any more
+	shutdownAt time.Time       // the guest was first asked to shut down
+	askedAt    time.Time       // and last
+	plugged    bool            // and then switched off
+	absentAt   time.Time       // the time of the first list without the domain
+	missingAt  time.Time       // the API first said that there is no such VM
+	held       bool            // it was logged that the domain belongs elsewhere
+	ioTried    time.Time       // a guest paused by an I/O error was last seen so, or resumed
 
 	agent hardware.Detail // connected, disconnected, or not known
 
@@ -90,6 +93,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 		return seen, nil
 	}
 	seen.memory = r.host.recall(seen.uuid)
+	seen.endedByHost = r.host.endedByHost(seen.uuid)
 	if !seen.listed || !seen.downAt.IsZero() {
 		return seen, nil // asking again for each VM would pile up time-outs
 	}

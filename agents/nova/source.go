@@ -299,7 +299,7 @@ func fellOver(o observation) plan {
 	if kubevirt.WantedPowerState(vmi) == kubevirt.PowerStopped || !o.memory.shutdownAt.IsZero() {
 		stopped(vmi, o.now)
 	} else {
-		end(vmi, *o.domain, o.now)
+		end(vmi, *o.domain, o.endedByHost, o.now)
 	}
 	p := o.write("down before it moved", vmi)
 	p.memory, p.news = *m, "VM ended while it was to move"
