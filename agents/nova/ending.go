@@ -118,6 +118,7 @@ func orphan(o observation) plan {
 //	inactive, placed anew                     undefine
 //	active, old copy under an older token     destroy
 //	active, of a migration to here            it runs here: switch
+//	half of it, after a post-copy failed      destroy
 //	in post-copy still                        wait
 //	paused, its migration is done for long    destroy
 //	otherwise                                 hold, and say so once
@@ -157,7 +158,10 @@ func elsewhere(o observation) plan {
 	case d.Active() && cameHere && !st.Completed && runs(*d):
 		return arrive(o, "runs here whatever was said")
 	case d.Active() && cameHere && st.Failed && d.State == hardware.StatePaused && d.Detail == hardware.DetailPostCopyFailed:
-		return o.wait("half of a VM: its source speaks", refusedRetry)
+		// Its source has spoken: it has nothing to go on with either.
+		p := o.do("half of a VM: destroy", doDestroy, doUndefine)
+		p.release, p.lookAgain, p.news = true, retry, "Removed half of a VM lost in post-copy"
+		return p
 	case wentAway && d.State == hardware.StatePaused && st.EndTimestamp != nil:
 		if left := remnantPatience - o.now.Sub(st.EndTimestamp.Time); left > 0 {
 			return o.wait("moved away: the paused copy goes", min(left, retry))

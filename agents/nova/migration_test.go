@@ -156,6 +156,8 @@ func TestTarget(t *testing.T) {
 		{name: "failed: the half-made domain goes", o: at(departing(started(time.Minute), failedSt), half), want: "destroy undefine"},
 		{name: "failed: a definition goes", o: at(departing(started(time.Minute), failedSt), off("")), want: "undefine"},
 		{name: "failed: with nothing left the VM is let go", o: at(departing(started(time.Minute), failedSt), nil), want: "-" + kubevirt.HostLabel("b") + " forget"},
+		{name: "failed in post-copy, for its source has died: our half goes", o: at(departing(started(time.Minute), failedSt), domain(hardware.StatePaused, hardware.DetailPostCopyFailed)), want: "destroy undefine"},
+		{name: "but not while the hypervisor still holds both together", o: at(departing(started(time.Minute), failedSt), domain(hardware.StatePaused, hardware.DetailPostCopyFailed), job(time.Minute, inPostCopy, inward)), want: ""},
 		{name: "given up in post-copy: our half goes with the VM", o: at(with(departing(started(time.Minute), failedSt), func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = kubevirtv1.Failed }), domain(hardware.StatePaused, hardware.DetailPostCopyFailed)), want: "destroy"},
 
 		{name: "a stopped VM is not defined before its source gave it up", o: at(with(vmi(scheduled, power_("Stopped")), moving()), nil), want: ""},
