@@ -236,7 +236,8 @@ func (g *gamble) action() string {
 	case n < 68:
 		return "do: migration.cancel vm=" + group + "-*"
 	case n < 78:
-		return fmt.Sprintf("do: maintenance.start on=%s mode=%s", host, one(g, "manual", "manual", "auto", "ha", "termination"))
+		// Not termination: the CRD lets nobody take that back.
+		return fmt.Sprintf("do: maintenance.start on=%s mode=%s", host, one(g, "manual", "manual", "auto", "ha"))
 	case n < 84:
 		return "do: 'maintenance.end on=" + one(g, host, "*") + "'"
 	case n < 90:
