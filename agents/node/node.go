@@ -55,7 +55,7 @@ type Options struct {
 	// are no events; 1 min.
 	Look time.Duration
 
-	// Coalesce gathers changes of instances into one write; 10 s.
+	// Coalesce gathers changes of instances into one write; 15 s.
 	Coalesce time.Duration
 
 	// ProgressEvery is the time between two writes of a running migration's
@@ -80,7 +80,7 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{&o.Resync, 5 * time.Minute},
 		{&o.Look, time.Minute},
-		{&o.Coalesce, 10 * time.Second},
+		{&o.Coalesce, 15 * time.Second},
 		{&o.ProgressEvery, 30 * time.Second},
 		{&o.KeepRecords, 7 * 24 * time.Hour},
 	} {

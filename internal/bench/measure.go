@@ -125,7 +125,7 @@ for: 40m
 fleet:
 - {name: node, count: 5}
 workload:
-- {name: web, count: 100, every: 1s, cpus: 2, memory: 4Gi, dirtyRate: 20Mi, workingSet: 256Mi}
+- {name: web, count: 100, at: 30s, every: 1s, cpus: 2, memory: 4Gi, dirtyRate: 20Mi, workingSet: 256Mi}
 operator: {migrations: 5, perHost: 2}
 timeline:
 - {at: 20m, do: maintenance.start on=node001 reason=bench}

@@ -37,8 +37,15 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) error {
 		return err
 	}
 	for _, a := range p.ask {
-		if err := r.askToLeave(ctx, seen, a, p.status); err != nil {
+		refused, err := r.askToLeave(ctx, seen, a)
+		if err != nil {
 			return err
+		}
+		if refused != nil {
+			if p.status == nil {
+				p.status = &p.full // it is news now
+			}
+			refuse(p.status, seen, a, refused)
 		}
 	}
 	if p.release {
@@ -88,23 +95,23 @@ func (r *Reconciler) stillHere(ctx context.Context, seen observation, a asked) e
 
 // askToLeave makes a VM's migration. What the API refuses is that VM's failure
 // and nobody else's; where it cannot answer, the same name is tried again.
-func (r *Reconciler) askToLeave(ctx context.Context, seen observation, a asked, s *kvmv1.EvictionStatus) error {
+func (r *Reconciler) askToLeave(ctx context.Context, seen observation, a asked) (refusal, err error) {
 	if err := r.stillHere(ctx, seen, a); err != nil {
-		return err
+		return nil, err
 	}
 	m := newMigration(seen.eviction, a.vmi, a.attempt)
-	err := r.Client.Create(ctx, m)
+	err = r.Client.Create(ctx, m)
 	switch {
 	case err == nil:
 		ctrl.LoggerFrom(ctx).Info("Asked VM to leave", "VirtualMachineInstance", klog.KObj(a.vmi), "attempt", a.attempt)
 	case apierrors.IsAlreadyExists(err):
 		// It was asked before, and we did not hear the answer.
 	case refused(err):
-		refuse(s, seen, a, err)
+		return err, nil
 	default:
-		return fmt.Errorf("ask VM %s/%s to leave %s: %w", a.vmi.Namespace, a.vmi.Name, seen.eviction.Spec.Hypervisor, err)
+		return nil, fmt.Errorf("ask VM %s/%s to leave %s: %w", a.vmi.Namespace, a.vmi.Name, seen.eviction.Spec.Hypervisor, err)
 	}
-	return nil
+	return nil, nil
 }
 
 // refused says that the API will say no again. A conflict is some admission's
@@ -116,9 +123,6 @@ func refused(err error) bool {
 
 // refuse corrects the status, which said that the VM moves.
 func refuse(s *kvmv1.EvictionStatus, seen observation, a asked, why error) {
-	if s == nil {
-		return
-	}
 	for i := range s.Instances {
 		entry := &s.Instances[i]
 		if entry.ID != idOf(a.vmi) || entry.State != kvmv1.EvictionInstanceMoving {
@@ -144,6 +148,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, e *kvmv1.Eviction, p plan)
 		return fmt.Errorf("patch status of eviction %s: %w", e.Name, err)
 	}
 	r.written.note(next)
+	r.written.told(next, r.Clock.Now())
 	if ended(next) {
 		ctrl.LoggerFrom(ctx).Info("Eviction ended", "Eviction", klog.KObj(next), "moved", next.Status.Moved)
 	}

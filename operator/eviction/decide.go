@@ -21,8 +21,9 @@ const lazyWrite = time.Minute
 
 // plan is what to do and when to look again. The zero plan changes nothing.
 type plan struct {
-	hold     bool // Add the finalizer, before anything is asked.
-	release  bool // Remove it, after everything is withdrawn.
+	hold     bool                 // Add the finalizer, before anything is asked.
+	full     kvmv1.EvictionStatus // What there is to say, written or not.
+	release  bool                 // Remove it, after everything is withdrawn.
 	withdraw []*kubevirtv1.VirtualMachineInstanceMigration
 	ask      []asked
 	status   *kvmv1.EvictionStatus // nil: as it is.
@@ -80,8 +81,15 @@ func decide(seen observation, fallback int) plan {
 		done.hold, done.withdraw = p.hold, p.withdraw
 		return done
 	}
+	p.full = s
 	p.status = worthWriting(seen, s, all)
 	p.lookAgain = wake(seen, all, s)
+	if left := progressEvery - seen.now.Sub(seen.wroteAt); left > 0 && p.status != nil && onlyProgress(p.status, &seen.eviction.Status) {
+		p.status = nil
+		if p.lookAgain == 0 || left < p.lookAgain {
+			p.lookAgain = left
+		}
+	}
 	return p
 }
 

@@ -25,6 +25,7 @@ import (
 type observation struct {
 	now        time.Time
 	behind     bool              // We wrote a later version than this.
+	wroteAt    time.Time         // When we wrote the last status; zero: not known.
 	eviction   *kvmv1.Eviction   // nil: there is none.
 	hypervisor *kvmv1.Hypervisor // nil: there is none, and the API itself says so.
 
@@ -52,6 +53,7 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 		return seen, fmt.Errorf("read eviction %s: %w", req.Name, err)
 	}
 	seen.eviction = &eviction
+	seen.wroteAt = r.written.last(&eviction)
 	if seen.behind = r.written.ahead(&eviction); seen.behind {
 		return seen, nil
 	}

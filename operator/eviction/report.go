@@ -174,6 +174,32 @@ func worthWriting(seen observation, s kvmv1.EvictionStatus, all []standing) *kvm
 	return nil
 }
 
+// progressEvery is the least time between two writes that say only that VMs
+// have left and others are on their way: a person does not read faster.
+const progressEvery = 10 * time.Second
+
+// onlyProgress says that nothing else has changed.
+func onlyProgress(a, b *kvmv1.EvictionStatus) bool {
+	settled := func(s *kvmv1.EvictionStatus) *kvmv1.EvictionStatus {
+		s = s.DeepCopy()
+		s.Moved, s.Running, s.OutstandingInstances, s.OutstandingRAMMb, s.ETA = 0, 0, nil, 0, nil
+		for i := range s.Instances {
+			entry := &s.Instances[i]
+			switch entry.State {
+			case kvmv1.EvictionInstanceWaiting, kvmv1.EvictionInstanceMoving, kvmv1.EvictionInstanceMoved:
+				*entry = kvmv1.EvictionInstance{ID: entry.ID}
+			}
+		}
+		slices.SortFunc(s.Instances, func(a, b kvmv1.EvictionInstance) int { return cmp.Compare(a.ID, b.ID) })
+		if c := meta.FindStatusCondition(s.Conditions, kvmv1.ConditionMigratingInstance); c != nil && c.Reason == kvmv1.ReasonSucceeded {
+			meta.RemoveStatusCondition(&s.Conditions, c.Type)
+		}
+		return s
+	}
+	x, y := settled(a), settled(b)
+	return len(b.Instances) > 0 && (a.StartedAt == nil) == (b.StartedAt == nil) && equal.Values(x, y)
+}
+
 // untold are the moments at which destinations that our status does not say
 // become worth a write.
 func untold(seen observation, all []standing) []time.Time {

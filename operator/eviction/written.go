@@ -4,6 +4,7 @@ package eviction
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -18,6 +19,24 @@ import (
 type written struct {
 	mu       sync.Mutex
 	versions map[types.UID]string
+	times    map[types.UID]time.Time // of the last status
+}
+
+// told remembers when we wrote a status.
+func (w *written) told(e *kvmv1.Eviction, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.times == nil {
+		w.times = map[types.UID]time.Time{}
+	}
+	w.times[e.UID] = at
+}
+
+// last is when we wrote the last status; zero when we do not know.
+func (w *written) last(e *kvmv1.Eviction) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.times[e.UID]
 }
 
 func (w *written) note(e *kvmv1.Eviction) {
@@ -33,6 +52,7 @@ func (w *written) forget(e *kvmv1.Eviction) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.versions, e.UID)
+	delete(w.times, e.UID)
 }
 
 // ahead says that we wrote a later version than this.
