@@ -50,7 +50,6 @@ type gamble struct {
 	killed, poweredOff []string // VMs whose QEMU or guest a fault ends
 	hostsDie           bool     // a host loses its VMs
 	identities         bool     // a host turned into another
-	stopped            []string // VMs that were asked to stop at some time
 }
 
 type timed struct {
@@ -144,9 +143,13 @@ func (g *gamble) trouble() {
 	g.whole = g.span(3*calmLeast, 72*time.Minute)
 	g.heal = (g.whole * 2 / 3).Truncate(time.Second)
 	g.stays = g.chance(0.3)
+	density, most := 0.3, 4
+	if g.chance(0.3) {
+		density, most = 0.6, 10
+	}
 	var faults []func(*gamble) string
 	for _, f := range hostileFaults {
-		if g.chance(0.3) {
+		if g.chance(density) {
 			faults = append(faults, f)
 		}
 	}
@@ -155,16 +158,16 @@ func (g *gamble) trouble() {
 	for range 1 + g.IntN(4) {
 		from := g.span(troubleFrom, g.heal-8*time.Minute)
 		until := from + g.span(10*time.Second, 6*time.Minute)
-		for range 1 + g.IntN(4) {
+		for range 1 + g.IntN(most) {
 			g.at(g.span(from, until), g.action())
 		}
 		if len(faults) == 0 {
 			continue
 		}
-		for range 1 + g.IntN(4) {
+		for range 1 + g.IntN(most) {
 			g.at(g.span(from, until), "fault: "+quoted(one(g, faults...)(g)))
 		}
-		if g.chance(0.6) {
+		for range g.IntN(most) {
 			g.ambush(g.span(from, until), faults)
 		}
 	}
@@ -188,7 +191,7 @@ func (g *gamble) at(at time.Duration, line string) {
 // ambush migrates a VM and strikes its hosts on the way.
 func (g *gamble) ambush(at time.Duration, faults []func(*gamble) string) {
 	vm := one(g, g.vms...)
-	g.at(at, "do: vm.migrate vm="+vm)
+	g.at(at, "do: "+one(g, "vm.migrate vm="+vm, "vm.migrate vm="+vm, "maintenance.start on=@"+vm))
 	for range 1 + g.IntN(2) {
 		fault := one(g, faults...)(g)
 		side := "on=@" + vm + one(g, ".source", ".target")
@@ -198,8 +201,9 @@ func (g *gamble) ambush(at time.Duration, faults []func(*gamble) string) {
 		}
 		g.at(at+g.span(0, one(g, 5*time.Second, time.Minute)), "fault: "+quoted(strings.Join(fields, " ")))
 	}
-	if g.chance(0.3) {
-		g.at(at+g.span(0, 30*time.Second), "do: migration.cancel vm="+vm)
+	if g.chance(0.4) {
+		what := one(g, "migration.cancel vm="+vm, "vm.power vm="+vm+" state=Stopped", "vm.power vm="+vm+" state=Paused", "vm.delete vm="+vm)
+		g.at(at+g.span(0, 30*time.Second), "do: "+what)
 	}
 }
 
@@ -222,11 +226,7 @@ func (g *gamble) action() string {
 	case n < 16:
 		return "do: vm.delete vm=" + vm
 	case n < 34:
-		state := one(g, "Running", "Running", "Paused", "Stopped", "Stopped")
-		if state == "Stopped" {
-			g.stopped = append(g.stopped, vm)
-		}
-		return fmt.Sprintf("do: vm.power vm=%s state=%s", vm, state)
+		return fmt.Sprintf("do: vm.power vm=%s state=%s", vm, one(g, "Running", "Running", "Paused", "Stopped", "Stopped"))
 	case n < 52:
 		return "do: vm.migrate vm=" + vm
 	case n < 58:

@@ -36,8 +36,12 @@ func (g *gamble) expectations() [][2]string {
 		{`hosts.all(h, h.up)`, "the faults are over"},
 		{`hosts.all(h, !h.identity || vms.filter(v, v.phase == "Running" && v.host == h.name).all(v, h.ids.exists(i, i.endsWith(v.name))))`, "a host lists what it has"},
 	}
-	if !g.hostsDie && !g.postCopy {
-		out = append(out, [2]string{fmt.Sprintf(`vms.all(v, v.phase != "Failed" || v.name in %s)`, list(slices.Concat(g.killed, g.poweredOff))), "no VM was ended"})
+	if !g.hostsDie {
+		ends := fmt.Sprintf(`v.phase != "Failed" || v.name in %s`, list(slices.Concat(g.killed, g.poweredOff)))
+		if g.postCopy {
+			ends += ` || v.reason == "PostCopy"`
+		}
+		out = append(out, [2]string{`vms.all(v, ` + ends + `)`, "no VM was ended but by what ends VMs"})
 	}
 	ready := `h.ready`
 	if g.stays {
