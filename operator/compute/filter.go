@@ -78,7 +78,7 @@ func (f *Fleet) refuse(h *host, a *ask) reason {
 	switch {
 	case h == a.source:
 		return isSource
-	case h.state == maintenance:
+	case h.state == leaving:
 		return inMaintenance
 	case h.state != taking:
 		return isNotReady

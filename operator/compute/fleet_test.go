@@ -16,6 +16,7 @@ import (
 
 	"github.com/adit-hv/adit/api/kubevirt"
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/operator/maintenance"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -56,6 +57,9 @@ func inZone(zone string) hostOption {
 }
 func inMaintenanceBy(m kvmv1.Maintenance) hostOption {
 	return func(hv *kvmv1.Hypervisor) { hv.Spec.Maintenance = m }
+}
+func waits(hv *kvmv1.Hypervisor) {
+	hv.Status.Conditions = append(hv.Status.Conditions, metav1.Condition{Type: kvmv1.ConditionHypervisorDisabled, Status: metav1.ConditionFalse, Reason: maintenance.ReasonWaiting})
 }
 func isUnready(hv *kvmv1.Hypervisor) { hv.Status.Conditions[0].Status = metav1.ConditionFalse }
 func withModes(modes ...string) hostOption {
@@ -171,6 +175,11 @@ func TestPlace(t *testing.T) {
 			hosts: []*kvmv1.Hypervisor{hypervisor("a", 8, 4), hypervisor("b", 8, 4), hypervisor("c", 8, 64, inMaintenanceBy("manual")), hypervisor("d", 8, 64, isUnready)},
 			ask:   Request{VM: instance("v", 2, 8)},
 			why:   "0/4 hosts: 2 not enough memory, 1 in maintenance, 1 not ready",
+		},
+		{
+			name:  "takes a host whose maintenance waits for its turn, and none whose own is the HA service's",
+			hosts: []*kvmv1.Hypervisor{hypervisor("a", 8, 64, inMaintenanceBy("manual"), waits), hypervisor("b", 8, 64, inMaintenanceBy("ha"), waits)},
+			ask:   Request{VM: instance("v", 2, 8)}, want: "a",
 		},
 		{name: "says that there is no host", ask: Request{VM: instance("v", 1, 1)}, why: "0/0 hosts: there is no hypervisor"},
 		{

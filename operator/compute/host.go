@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/operator/maintenance"
 )
 
 // host is what the ledger keeps of a Hypervisor, and the sums of what is
@@ -60,7 +61,7 @@ type state uint8
 const (
 	absent state = iota
 	notReady
-	maintenance
+	leaving // in maintenance, or about to be
 	taking
 )
 
@@ -68,10 +69,10 @@ func stateOf(hv *kvmv1.Hypervisor) state {
 	conditions := hv.Status.Conditions
 	switch {
 	case hv.DeletionTimestamp != nil,
-		hv.Spec.Maintenance != kvmv1.MaintenanceUnset,
+		hv.Spec.Maintenance != kvmv1.MaintenanceUnset && !maintenance.Waits(hv),
 		meta.IsStatusConditionTrue(conditions, kvmv1.ConditionHypervisorDisabled),
 		meta.IsStatusConditionTrue(conditions, kvmv1.ConditionTerminating):
-		return maintenance
+		return leaving
 	case !meta.IsStatusConditionTrue(conditions, kvmv1.ConditionReady):
 		return notReady
 	}

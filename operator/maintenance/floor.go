@@ -58,6 +58,13 @@ func serves(h *kvmv1.Hypervisor) bool {
 	return ready == nil || ready.Status == metav1.ConditionTrue || ready.Reason == kvmv1.ReasonMaintenance
 }
 
+// Waits says that maintenance was asked of a host and that the floor forbids it:
+// until its turn the host serves as before.
+func Waits(h *kvmv1.Hypervisor) bool {
+	c := meta.FindStatusCondition(h.Status.Conditions, kvmv1.ConditionHypervisorDisabled)
+	return asks(h) && c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonWaiting
+}
+
 // asks says that maintenance was asked of a host, and is ours to bring about.
 func asks(h *kvmv1.Hypervisor) bool {
 	switch h.Spec.Maintenance {

@@ -72,10 +72,7 @@ func ready(h *kvmv1.Hypervisor, agent pulse) metav1.Condition {
 	find := func(condition string) *metav1.Condition {
 		return meta.FindStatusCondition(h.Status.Conditions, condition)
 	}
-	onboarding, disabled := find(kvmv1.ConditionOnboarding), find(kvmv1.ConditionHypervisorDisabled)
-	evicting := find(kvmv1.ConditionEvicting)
-	waiting := disabled != nil && disabled.Status == metav1.ConditionFalse &&
-		disabled.Reason == maintenance.ReasonWaiting && h.Spec.Maintenance != kvmv1.MaintenanceHA
+	onboarding, evicting := find(kvmv1.ConditionOnboarding), find(kvmv1.ConditionEvicting)
 	switch {
 	case is(kvmv1.ConditionOffboarded):
 		return notReady(kvmv1.ReasonOffboarded, "Hypervisor has been offboarded")
@@ -87,7 +84,7 @@ func ready(h *kvmv1.Hypervisor, agent pulse) metav1.Condition {
 		return notReady(kvmv1.ReasonEvicting, "Hypervisor is disabled and evicting")
 	case evicting != nil:
 		return notReady(kvmv1.ReasonEvicted, "Hypervisor is disabled and evicted")
-	case is(kvmv1.ConditionHypervisorDisabled), h.Spec.Maintenance != kvmv1.MaintenanceUnset && !waiting:
+	case is(kvmv1.ConditionHypervisorDisabled), h.Spec.Maintenance != kvmv1.MaintenanceUnset && !maintenance.Waits(h):
 		return notReady(kvmv1.ReasonMaintenance, "Hypervisor is in maintenance mode")
 	case onboarding != nil && onboarding.Reason == kvmv1.ReasonAborted:
 		return notReady(kvmv1.ReasonOnboarding, "Onboarding was aborted")
