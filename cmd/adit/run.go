@@ -57,6 +57,7 @@ every delay, every interleaving and every random fault.
   adit run                                  the suite, seed 1
   adit run drain-a-host --seeds 200         one scenario, 200 seeds
   adit run my.yaml --seed 17 --trace        one run, each step of it
+  adit run --hostile 500                    scenarios made of dice
   adit run --report out                     and a page to look at in out/index.html
   adit run -o json | jq .verdict            one object a run, for programs
 
