@@ -85,3 +85,21 @@ func TestShrinkKeepsWhatFails(t *testing.T) {
 		t.Errorf("shrunk to\n%s", got)
 	}
 }
+
+// TestSeedsThatOnceFailed keeps what the dice have found.
+func TestSeedsThatOnceFailed(t *testing.T) {
+	for seed, what := range map[uint64]string{
+		592:   "a leader stood still behind another task",
+		1051:  "an orderly reboot was read as a guest's power-off",
+		50986: "an eviction ended while a half of a VM was still there",
+		51068: "a VM came and went between two reports of its host",
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, err := scenarios.HostileScenario(seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report(t, s.Run(scenarios.Options{Seed: seed, T: t}).Record)
+		})
+	}
+}

@@ -76,7 +76,8 @@ func decide(seen observation, fallback int) plan {
 	}
 	p.withdrawStrays(seen)
 	s := report(seen, all, refusal)
-	if len(s.OutstandingInstances) == 0 && len(seen.domains) == 0 && refusal == "" {
+	left := lastArrival(seen).Add(letGo).Sub(seen.now)
+	if len(s.OutstandingInstances) == 0 && len(seen.domains) == 0 && refusal == "" && left <= 0 {
 		done := finish(seen, &s, kvmv1.ReasonSucceeded, "eviction completed successfully")
 		done.hold, done.withdraw = p.hold, p.withdraw
 		return done
@@ -84,6 +85,9 @@ func decide(seen observation, fallback int) plan {
 	p.full = s
 	p.status = worthWriting(seen, s, all)
 	p.lookAgain = wake(seen, all, s)
+	if len(s.OutstandingInstances) == 0 && left > 0 && (p.lookAgain == 0 || left < p.lookAgain) {
+		p.lookAgain = left
+	}
 	if left := progressEvery - seen.now.Sub(seen.wroteAt); left > 0 && p.status != nil && onlyProgress(p.status, &seen.eviction.Status) {
 		p.status = nil
 		if p.lookAgain == 0 || left < p.lookAgain {
@@ -217,6 +221,23 @@ func dryRun(seen observation) plan {
 }
 
 // finish is the end of an Eviction.
+// letGo is how long a host has to let go of its half of a VM that runs at its
+// target: libvirt takes a quarter of a second. A VM that came and went between
+// two reports of the host stands in none, so the reports alone do not say it.
+const letGo = 5 * time.Second
+
+// lastArrival is when the last of our migrations ended.
+func lastArrival(seen observation) (last time.Time) {
+	for _, m := range seen.own {
+		for _, t := range m.Status.PhaseTransitionTimestamps {
+			if m.IsFinal() && t.PhaseTransitionTimestamp.After(last) {
+				last = t.PhaseTransitionTimestamp.Time
+			}
+		}
+	}
+	return last
+}
+
 func finish(seen observation, s *kvmv1.EvictionStatus, reason, message string) plan {
 	if !seen.eviction.Spec.DryRun && reason == kvmv1.ReasonSucceeded {
 		s.OutstandingInstances, s.OutstandingRAMMb, s.Running, s.Failed = nil, 0, 0, 0
