@@ -66,7 +66,9 @@ func ParseAction(text string) (Action, error) {
 
 // ActionHelp returns the actions with what they take and do, for --help and
 // the documentation.
-func ActionHelp() [][2]string {
+func ActionHelp() [][2]string { return helpOf(verbs) }
+
+func helpOf(verbs map[string]verb) [][2]string {
 	var out [][2]string
 	for _, name := range sortedKeys(verbs) {
 		v := verbs[name]

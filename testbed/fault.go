@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/adit-hv/adit/agents/nova"
 	"github.com/adit-hv/adit/hwsim"
@@ -251,24 +250,8 @@ func (w *World) Heal() {
 	w.watch.healed(w.Scheduler.Elapsed())
 }
 
-// LastFaultEnd is the virtual time at which the last fault with an end of its
-// own is over.
-func (w *World) LastFaultEnd() time.Duration { return w.watch.lastFaultEnd }
-
 // FaultHelp returns the faults with what they take and do, for --help and the
 // documentation.
 func FaultHelp() [][2]string {
-	var out [][2]string
-	for _, name := range sortedKeys(processFaults) {
-		v := processFaults[name]
-		line := name
-		for _, k := range v.needs {
-			line += " " + k + "="
-		}
-		for _, k := range v.may {
-			line += " [" + k + "=]"
-		}
-		out = append(out, [2]string{line, v.help})
-	}
-	return append(append(out, hwsim.FaultHelp()...), kubesim.FaultHelp()...)
+	return slices.Concat(helpOf(processFaults), hwsim.FaultHelp(), kubesim.FaultHelp())
 }

@@ -73,9 +73,8 @@ type watch struct {
 	onHost        map[string]map[string]int // copies of our VMs: host → UUID → segments open
 	perSlice      []uint64                  // writes in each slice of the run
 
-	marks        []mark
-	faults       []span
-	lastFaultEnd time.Duration
+	marks  []mark
+	faults []span
 }
 
 type mark struct {
@@ -124,7 +123,6 @@ func (x *watch) faultBegan(f Fault) {
 	}
 	if f.For > 0 {
 		s.to = x.w.now() + f.For
-		x.lastFaultEnd = max(x.lastFaultEnd, s.to)
 	}
 	x.faults = append(x.faults, s)
 }
@@ -135,7 +133,6 @@ func (x *watch) healed(at time.Duration) {
 			x.faults[i].to = at
 		}
 	}
-	x.lastFaultEnd = min(x.lastFaultEnd, at)
 }
 
 // written sees each committed write.
