@@ -4,6 +4,7 @@ package hwsim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/adit-hv/adit/hardware"
@@ -34,7 +35,7 @@ func (f *Fleet) Inject(fault Fault) error {
 		return err
 	}
 	if fault.Pool != "" && f.pools[fault.Pool] == nil {
-		return fmt.Errorf("fault %q: no pool %q; there are %v", fault, fault.Pool, sortedKeys(f.pools))
+		return fmt.Errorf("fault %q: no pool %q; there are %v", fault, fault.Pool, slices.Sorted(maps.Keys(f.pools)))
 	}
 	instant := faultKinds[slices.IndexFunc(faultKinds, func(k faultKind) bool { return k.kind == fault.Kind })].instant
 	a := &activeFault{Fault: fault}

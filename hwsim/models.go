@@ -3,6 +3,7 @@
 package hwsim
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -74,7 +75,7 @@ var models = map[string]model{
 const defaultModel = "r860"
 
 // Models returns the names of the known host models, sorted.
-func Models() []string { return sortedKeys(models) }
+func Models() []string { return slices.Sorted(maps.Keys(models)) }
 
 // sortedFeatures is the model's feature list as capabilities have it.
 func (m model) sortedFeatures() []string {

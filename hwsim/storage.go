@@ -4,6 +4,7 @@ package hwsim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +66,7 @@ func (f *Fleet) RemoveVolume(name string) error {
 	if err != nil {
 		return fmt.Errorf("remove volume: %w", err)
 	}
-	for _, key := range sortedKeys(p.volumes) {
+	for _, key := range slices.Sorted(maps.Keys(p.volumes)) {
 		if key == short || strings.HasSuffix(key, ":"+short) {
 			if lock := p.volumes[key].lock; lock != "" {
 				return fmt.Errorf("remove volume %s: a QEMU on %s has it open", name, lock)
@@ -251,13 +252,4 @@ func (h *Host) fillStorage(pool string, begin bool) {
 	for _, d := range h.sorted {
 		h.storageHits(d)
 	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -5,6 +5,7 @@ package hwsim
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func (h *Host) installUnits() {
 // fails.
 func (h *Host) bootUnits() {
 	h.installUnits()
-	for _, name := range sortedKeys(h.units) {
+	for _, name := range slices.Sorted(maps.Keys(h.units)) {
 		if h.unitHolds[name] > 0 {
 			h.unitFails(name)
 		}

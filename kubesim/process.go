@@ -31,7 +31,8 @@ type ProcessOptions struct {
 	// kube-system) that replicas elect by. "": no election.
 	LeaderElection string
 	// OnExit is told when the process ends by itself: setup's error, a lost
-	// lease, a runnable's error, a crash at one of its calls. RestartAfter, when set, starts it again.
+	// lease, a runnable's error, a crash at one of its calls. RestartAfter,
+	// when set, starts it again.
 	OnExit       func(p *Process, why error)
 	RestartAfter time.Duration
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func (b *builder) scenario(f file) *Scenario {
 		b.fail("for", "%v is longer than 48h; split the scenario", s.For)
 	}
 	for i, m := range f.Modes {
-		if !contains(modes, m) {
+		if !slices.Contains(modes, m) {
 			b.fail(fmt.Sprintf("modes[%d]", i), "%q is no mode; the modes are %s", m, strings.Join(modes, ", "))
 		}
 	}

@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,15 +82,4 @@ func (p *Program) Holds(view map[string]any) (bool, error) {
 		return false, fmt.Errorf("the expression gave %v, not true or false", out.Value())
 	}
 	return holds, nil
-}
-
-func contains(list []string, s string) bool { return slices.Contains(list, s) }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -4,6 +4,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 const maxOvercommit = 100
 
 func (b *builder) overcommit(path string, ratios map[string]float64) {
-	for _, resource := range sortedKeys(ratios) {
+	for _, resource := range slices.Sorted(maps.Keys(ratios)) {
 		switch v := ratios[resource]; {
 		case resource != "cpu" && resource != "memory":
 			b.fail(path, "%q cannot be overcommitted; cpu and memory can", resource)
@@ -31,7 +32,7 @@ func (b *builder) overcommit(path string, ratios map[string]float64) {
 
 // labels holds labels to what an API server takes.
 func (b *builder) labels(path string, labels map[string]string) {
-	for _, k := range sortedKeys(labels) {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		b.labelKey(path, k)
 		b.label(path, labels[k])
 	}
@@ -64,7 +65,7 @@ var dmiFiles = []string{
 }
 
 func (b *builder) dmi(path string, files map[string]string) {
-	for _, name := range sortedKeys(files) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if !slices.Contains(dmiFiles, name) {
 			b.fail(path, "%q is no file of /sys/class/dmi/id%s; the files are %s", shortened(name), alike(name, dmiFiles), strings.Join(dmiFiles, ", "))
 		}

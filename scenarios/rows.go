@@ -4,6 +4,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -66,7 +67,7 @@ func checkKeys(e ast.Expr, spec testbed.Spec) (err error) {
 			return
 		}
 		of, key := e.AsCall().Args()[0], e.AsCall().Args()[1]
-		if of.Kind() != ast.IdentKind || !contains(testbed.ViewMaps, of.AsIdent()) || key.Kind() != ast.LiteralKind {
+		if of.Kind() != ast.IdentKind || !slices.Contains(testbed.ViewMaps, of.AsIdent()) || key.Kind() != ast.LiteralKind {
 			return
 		}
 		if name, ok := key.AsLiteral().Value().(string); ok {

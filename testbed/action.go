@@ -4,6 +4,7 @@ package testbed
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -53,7 +54,7 @@ func ParseAction(text string) (Action, error) {
 	}
 	v, ok := verbs[c.verb]
 	if !ok {
-		return Action{}, fmt.Errorf("%q is no action; the actions are %s", c.verb, strings.Join(sortedKeys(verbs), ", "))
+		return Action{}, fmt.Errorf("%q is no action; the actions are %s", c.verb, strings.Join(slices.Sorted(maps.Keys(verbs)), ", "))
 	}
 	if err := c.only(slices.Concat(v.needs, v.may)...); err != nil {
 		return Action{}, err
@@ -70,7 +71,7 @@ func ActionHelp() [][2]string { return helpOf(verbs) }
 
 func helpOf(verbs map[string]verb) [][2]string {
 	var out [][2]string
-	for _, name := range sortedKeys(verbs) {
+	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		v := verbs[name]
 		line := name
 		for _, k := range v.needs {

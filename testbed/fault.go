@@ -4,6 +4,7 @@ package testbed
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +49,7 @@ func ParseFault(text string) (Fault, error) {
 
 // FaultKinds returns the kinds of faults there are.
 func FaultKinds() []string {
-	return slices.Concat(sortedKeys(processFaults), hwsim.FaultKinds(), kubesim.FaultKinds())
+	return slices.Concat(slices.Sorted(maps.Keys(processFaults)), hwsim.FaultKinds(), kubesim.FaultKinds())
 }
 
 func isProcessFault(verb string) bool {

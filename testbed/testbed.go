@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -254,7 +255,7 @@ func (g HostGroup) node(i int) *corev1.Node {
 	if g.Rack != "" {
 		node.Labels[labelRack] = g.Rack
 	}
-	for _, k := range sortedKeys(g.Labels) {
+	for _, k := range slices.Sorted(maps.Keys(g.Labels)) {
 		node.Labels[k] = g.Labels[k]
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)}}
@@ -274,7 +275,7 @@ func (w *World) overcommit(host string) {
 		err := w.patch(&kvmv1.Hypervisor{ObjectMeta: metav1.ObjectMeta{Name: host}}, func(o client.Object) {
 			hv := o.(*kvmv1.Hypervisor)
 			hv.Spec.Overcommit = map[kvmv1.ResourceName]float64{}
-			for _, k := range sortedKeys(g.Overcommit) {
+			for _, k := range slices.Sorted(maps.Keys(g.Overcommit)) {
 				hv.Spec.Overcommit[kvmv1.ResourceName(k)] = g.Overcommit[k]
 			}
 		})

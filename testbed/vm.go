@@ -4,6 +4,8 @@ package testbed
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +30,7 @@ func (g VMGroup) build(n int) *kubevirtv1.VirtualMachineInstance {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{labelGroup: g.Name}, Annotations: map[string]string{}},
 	}
-	for _, k := range sortedKeys(g.Labels) {
+	for _, k := range slices.Sorted(maps.Keys(g.Labels)) {
 		vmi.Labels[k] = g.Labels[k]
 	}
 	if g.Stopped {

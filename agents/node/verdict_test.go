@@ -18,7 +18,7 @@ import (
 type unitRow struct {
 	Unit, Load, Active, Sub, Result, Verdict string
 	Nrestarts                                uint32
-	Since_s                                  int //nolint:revive // as in the file
+	SinceS                                   int `json:"since_s"`
 	Also                                     map[string]string
 }
 
@@ -40,7 +40,7 @@ func TestVerdictsOfSystemdUnits(t *testing.T) {
 		t.Run(row.Verdict, func(t *testing.T) {
 			units := unitSet{row.Unit: {
 				Name: row.Unit, Load: row.Load, Active: row.Active, Sub: row.Sub, Result: row.Result,
-				Restarts: row.Nrestarts, ChangedAt: noon.Add(-time.Duration(row.Since_s) * time.Second),
+				Restarts: row.Nrestarts, ChangedAt: noon.Add(-time.Duration(row.SinceS) * time.Second),
 			}}
 			for name, state := range row.Also {
 				a, b, _ := strings.Cut(state, "/")

@@ -4,6 +4,7 @@ package nova
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -174,7 +175,7 @@ func tell(o observation, p plan) string {
 			}
 		}
 		parts = append(parts, tellMigration(before.MigrationState, after.MigrationState)...)
-		for _, l := range sortedKeys(o.vmi.Labels) {
+		for _, l := range slices.Sorted(maps.Keys(o.vmi.Labels)) {
 			if _, kept := p.vmi.Labels[l]; !kept {
 				parts = append(parts, "-"+l)
 			}

@@ -4,6 +4,7 @@ package nova
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -151,7 +152,7 @@ func (h *host) list(ctx context.Context, now func() time.Time) error {
 		}
 		h.learn(d)
 	}
-	for _, uuid := range sortedKeys(before) {
+	for _, uuid := range slices.Sorted(maps.Keys(before)) {
 		if _, is := h.domains[uuid]; !is {
 			if owner, known := h.owners[uuid]; known {
 				changed = append(changed, owner)
@@ -326,13 +327,4 @@ func (h *host) release(uuid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.claims, uuid)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -5,6 +5,8 @@ package nova
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -68,7 +70,7 @@ func (h *host) unexplained(settled map[string]bool) []types.NamespacedName {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var owners []types.NamespacedName
-	for _, uuid := range sortedKeys(h.domains) {
+	for _, uuid := range slices.Sorted(maps.Keys(h.domains)) {
 		if d := h.domains[uuid]; !settled[uuid] && !d.Foreign && d.Spec.Owner != nil {
 			owners = append(owners, types.NamespacedName{Namespace: d.Spec.Owner.Namespace, Name: d.Spec.Owner.Name})
 		}
