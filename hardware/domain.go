@@ -211,6 +211,10 @@ type Owner struct {
 	// Generation is the run token: each start of the VM anywhere needs a
 	// higher one than the start before it.
 	Generation int64
+
+	// Protected: the VM is one that high availability restarts elsewhere, so
+	// that a host which has lost its run lease must stop it.
+	Protected bool
 }
 
 // CPUSpec is the processor a guest sees.

@@ -35,6 +35,7 @@ func TestAllAreWhatClientsExpect(t *testing.T) {
 		}
 	}
 	want := []string{
+		"evacuations.kvm.cloud.sap | v1alpha1 | Cluster | Evacuation | evacuation | evac |  | status",
 		"evictions.kvm.cloud.sap | v1 | Cluster | Eviction | eviction | evi |  | status",
 		"hypervisors.kvm.cloud.sap | v1 | Cluster | Hypervisor | hypervisor | hv |  | status",
 		"migrations.kvm.cloud.sap | v1alpha1 | Namespaced | Migration | migration |  |  | status",

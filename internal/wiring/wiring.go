@@ -7,6 +7,8 @@
 package wiring
 
 import (
+	"time"
+
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,3 +32,10 @@ func Options(mgr manager.Manager, workers int) controller.Options {
 
 // Request is what our controllers' queues hold.
 type Request = reconcile.Request
+
+// Steady is a clock that moves forward evenly, whatever is done to the wall
+// clock: the host's time since boot, or a process's monotonic one. Its zero means
+// nothing; two processes' readings are comparable only on one host and boot.
+type Steady interface {
+	Elapsed() time.Duration
+}

@@ -10,8 +10,9 @@ const (
 	ConditionTraitsUpdated      = "TraitsUpdated"      // Traits controller.
 	ConditionAggregatesUpdated  = "AggregatesUpdated"  // Aggregates controller.
 	ConditionHaEnabled          = "HaEnabled"          // HA service.
+	ConditionHostAlive          = "HostAlive"          // HA service.
 	ConditionTainted            = "Tainted"            // Taint controller.
-	ConditionHypervisorDisabled = "HypervisorDisabled" // Maintenance controller; the HA service while maintenance is `ha`.
+	ConditionHypervisorDisabled = "HypervisorDisabled" // Maintenance controller.
 	ConditionEvicting           = "Evicting"           // Maintenance controller. On an Eviction: eviction controller.
 	ConditionTerminating        = "Terminating"        // Hypervisor controller. On a Node: Gardener.
 	ConditionAgentPodsEvicted   = "AgentPodsEvicted"   // Hypervisor controller.
@@ -54,6 +55,29 @@ const (
 	ReasonEvicted     = "Evicted" // Also of ConditionHaEnabled.
 	ReasonMaintenance = "Maintenance"
 	ReasonReady       = "Ready" // Also of ConditionTLSCertificateInstalled.
+)
+
+// Reasons of ConditionHostAlive. True is a host that is heard; Unknown one that
+// is not, which does not mean that it is dead; False one that is proven to run
+// nothing.
+const (
+	ReasonOnline      = "Online"      // True.
+	ReasonSuspect     = "Suspect"     // Unknown: silent for some reports.
+	ReasonIsolated    = "Isolated"    // Unknown: silent, yet its storage heartbeat or a peer shows that it lives.
+	ReasonUnreachable = "Unreachable" // Unknown: silent for everybody.
+	ReasonHeld        = "Held"        // Unknown: a brake holds; the message says which, and what to do.
+	ReasonFencing     = "Fencing"     // Unknown: proof is being sought.
+	ReasonUnproven    = "Unproven"    // Unknown: there is no more proof to be had without a person.
+	ReasonFenced      = "Fenced"      // False.
+	ReasonEvacuating  = "Evacuating"  // False.
+	ReasonHostEmpty   = "Evacuated"   // False.
+	ReasonRecovering  = "Recovering"  // Unknown: heard again and being looked at.
+)
+
+// Reasons of ConditionHaEnabled, besides ReasonSucceeded, ReasonEvicted,
+// ReasonOnboarding and ReasonFailed.
+const (
+	ReasonPaused = "Paused" // The whole service is held by a person.
 )
 
 // Reasons of ConditionOnboarding, besides ReasonSucceeded.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 holds the kvm.cloud.sap/v1alpha1 type Migration: what the
-// agents of two hosts have seen of a VM's move. It is an observation and never a
-// wish; the wish is KubeVirt's VirtualMachineInstanceMigration.
+// Package v1alpha1 holds the kvm.cloud.sap/v1alpha1 types: Migration, what the
+// agents of two hosts have seen of a VM's move, and Evacuation, what was decided
+// about a host that fell silent. Both are records and never wishes; a move is
+// wished by KubeVirt's VirtualMachineInstanceMigration.
 //
-// On the wire it is CobaltCore's (kvm-node-agent), except that the schema does
+// On the wire Migration is CobaltCore's (kvm-node-agent), except that the schema does
 // not require status: with a status subresource no object could be created. It
 // must never know a client, a clock or hardware, nor how the strings are made.
 //
@@ -29,7 +30,7 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &Migration{}, &MigrationList{})
+	scheme.AddKnownTypes(GroupVersion, &Migration{}, &MigrationList{}, &Evacuation{}, &EvacuationList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }
