@@ -23,6 +23,10 @@ type Host interface {
 	Domains
 	Events
 	Units
+	Watchdog
+	Heartbeats
+	Peers
+	Notes
 }
 
 // Facts tells what a host is. All of it is observation; nothing is changed.

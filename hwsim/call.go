@@ -22,6 +22,11 @@ type call struct {
 	monitor  string        // UUID of the domain whose QEMU must answer
 	service  time.Duration // how long it takes before it is done
 
+	// instant is a call into the host's own kernel: it takes no time worth an
+	// event. whole is a mutating call whose effect and answer fall together.
+	// quiet is one that repeats all day: only its failures are news.
+	instant, whole, quiet bool
+
 	// work takes effect and returns the answer, or, when it is nil, start
 	// begins something that answers later.
 	work  func() error
@@ -60,7 +65,7 @@ func (v *view) do(ctx context.Context, c *call) error {
 		}
 	}
 	c.task = h.f.s.Current()
-	if c.task == nil {
+	if c.task == nil || c.instant && h.state == HostUp {
 		h.atOnce(c)
 	} else {
 		h.send(c)
@@ -68,7 +73,7 @@ func (v *view) do(ctx context.Context, c *call) error {
 			c.task.Park()
 		}
 	}
-	if c.mutating {
+	if c.mutating && (!c.quiet || c.err != nil) {
 		h.f.note(h.name, v.who, c.name, c.object, outcome(c.err))
 	}
 	if h.f.o.Step != nil {
@@ -87,7 +92,8 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// atOnce answers a call that does not come from a task: nobody can wait.
+// atOnce answers a call that takes no time, or does not come from a task:
+// nobody can wait.
 func (h *Host) atOnce(c *call) {
 	switch blocked, err := h.reach(c); {
 	case err != nil:
@@ -95,6 +101,7 @@ func (h *Host) atOnce(c *call) {
 	case blocked:
 		c.err = c.lost("no answer within %v", h.f.o.CallTimeout)
 	case c.start != nil:
+		c.err = c.lost("no answer at once")
 		c.start(func(err error) { c.err = err })
 	default:
 		c.err = c.work()
@@ -106,7 +113,7 @@ func (h *Host) atOnce(c *call) {
 func (h *Host) send(c *call) {
 	h.calls = append(h.calls, c)
 	way := h.f.o.CallLatency(h.rand)
-	if !c.mutating {
+	if !c.mutating || c.whole {
 		// A read has no effect that could part from its answer: one event does.
 		c.timer = h.f.s.After(way+c.service, func() { h.serve(c, 0) })
 		return

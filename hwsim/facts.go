@@ -180,7 +180,7 @@ func (v *view) System(ctx context.Context) (s hardware.System, err error) {
 // Boot implements hardware.Facts.
 func (v *view) Boot(ctx context.Context) (b hardware.Boot, err error) {
 	err = v.fact(ctx, "Boot", "read boot of", false, func() {
-		b = hardware.Boot{ID: v.h.bootID, Uptime: v.h.f.s.Elapsed() - v.h.bootedAt + v.h.uptimeBefore()}
+		b = hardware.Boot{ID: v.h.bootID, Uptime: v.h.Steady().Elapsed()}
 	})
 	return b, err
 }

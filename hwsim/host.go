@@ -64,6 +64,10 @@ type Host struct {
 	eventFault eventFault
 
 	lostPools map[string]int
+
+	watchdog watchdog
+	notes    map[string][]byte
+	bmc      *bmc
 }
 
 // Name, Zone and Rack say which host it is and where it stands.
@@ -121,6 +125,7 @@ func newHost(f *Fleet, spec HostSpec) (*Host, error) {
 		return nil, err
 	}
 	h.nics = newNICs(h)
+	h.bmc = newBMC(h)
 	h.installUnits()
 	if !spec.Off {
 		h.comeUp()
@@ -175,6 +180,8 @@ func (h *Host) PowerOff() {
 	if was == HostBooting {
 		return
 	}
+	h.watchdog.stop()
+	h.notes = nil
 	h.daemon = daemonDown
 	h.daemonTimer.Stop()
 	h.subs, h.held = nil, nil

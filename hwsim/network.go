@@ -10,13 +10,18 @@ import (
 	"time"
 )
 
-// The links a host has.
+// The links a host has. Behind that of the management controller is the
+// controller, whatever the host does.
 const (
 	LinkMigration  = "migration"
 	LinkManagement = "management"
+	LinkBMC        = "bmc"
 )
 
-var links = []string{LinkMigration, LinkManagement}
+// Outside is who is no host: where the services run and people sit.
+const Outside = "outside"
+
+var links = []string{LinkMigration, LinkManagement, LinkBMC}
 
 // nic is a host's end of one link: so many bytes a second each way.
 type nic struct {
@@ -57,6 +62,7 @@ func newNICs(h *Host) map[string]*nic {
 			bandwidth: 10 * gbit,
 			latency:   cmp.Or(h.spec.ManagementLatency, 500*time.Microsecond),
 		},
+		LinkBMC: {h: h, link: LinkBMC, bandwidth: gbit},
 	}
 }
 
@@ -69,7 +75,13 @@ func (n *nic) capacity() float64 {
 }
 
 // LinkUp reports whether the host's link works.
-func (h *Host) LinkUp(link string) bool { return h.running() && h.nics[link].cuts == 0 }
+func (h *Host) LinkUp(link string) bool {
+	powered := h.running()
+	if link == LinkBMC {
+		powered = h.bmc.up()
+	}
+	return powered && h.nics[link].cuts == 0
+}
 
 // AddressOf returns the address of the host on a link.
 func (h *Host) AddressOf(link string) string {
@@ -78,11 +90,19 @@ func (h *Host) AddressOf(link string) string {
 
 // Reach reports whether two hosts reach each other over a link.
 func (f *Fleet) Reach(a, b *Host, link string) bool {
-	if !a.LinkUp(link) || !b.LinkUp(link) {
-		return false
+	return f.Reaches(a.name, b.name, link) && f.Reaches(b.name, a.name, link)
+}
+
+// Reaches reports whether packets of one host arrive at another over a link.
+// Outside stands for all that is no host.
+func (f *Fleet) Reaches(from, to, link string) bool {
+	for _, name := range []string{from, to} {
+		if name != Outside && !f.hosts[name].LinkUp(link) {
+			return false
+		}
 	}
 	for _, c := range f.cuts {
-		if c.link == link && slices.Contains(c.hosts, a.name) && slices.Contains(c.hosts, b.name) {
+		if c.link == link && slices.Contains(c.hosts, from) && slices.Contains(c.hosts, to) {
 			return false
 		}
 	}

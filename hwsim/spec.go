@@ -37,6 +37,19 @@ type HostSpec struct {
 	MigrationLatency   time.Duration // 0: 200 µs
 	ManagementLatency  time.Duration // 0: 500 µs
 
+	// NoWatchdog is a machine without a hardware watchdog, NoBMC one without a
+	// management controller.
+	NoWatchdog bool
+	NoBMC      bool
+
+	// Drift is how much faster than true time the host's oscillator runs, in
+	// millionths: the steady clock and the watchdog count by it. Good ones stay
+	// below 100.
+	Drift int
+
+	// ClockSkew is how far the wall clock is ahead.
+	ClockSkew time.Duration
+
 	// BootTime is from power-on to libvirtd; zero draws POST and OS start of
 	// the model.
 	BootTime time.Duration

@@ -17,6 +17,8 @@ type pool struct {
 	spec    PoolSpec
 	volumes map[string]*volume // by name; in a local pool by HOST:NAME
 	full    int
+
+	heartbeats map[string]hardware.Heartbeat // by host; see heartbeatKey
 }
 
 type volume struct {
@@ -32,7 +34,7 @@ func (f *Fleet) AddPool(spec PoolSpec) error {
 	if f.pools[spec.Name] != nil || spec.Name == "" || strings.ContainsAny(spec.Name, "/: ") {
 		return fmt.Errorf("add pool %q: the name is taken or no name; use a new one without \"/\", \":\" and blanks", spec.Name)
 	}
-	f.pools[spec.Name] = &pool{spec: spec, volumes: map[string]*volume{}}
+	f.pools[spec.Name] = &pool{spec: spec, volumes: map[string]*volume{}, heartbeats: map[string]hardware.Heartbeat{}}
 	return nil
 }
 

@@ -52,7 +52,7 @@ func Domain(doc []byte) (hardware.DomainSpec, error) {
 		}
 	}
 	if o := raw.Metadata.Owner; o != nil {
-		s.Owner = &hardware.Owner{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		s.Owner = &hardware.Owner{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Protected: o.Protected == "true"}
 		if s.Owner.Generation, err = strconv.ParseInt(o.RunToken, 10, 64); err != nil {
 			return fail(fmt.Errorf("metadata vm: run-token %q is no number", o.RunToken))
 		}
@@ -75,6 +75,7 @@ type owner struct {
 	Name      string `xml:"name,attr"`
 	UID       string `xml:"uid,attr"`
 	RunToken  string `xml:"run-token,attr"`
+	Protected string `xml:"protected,attr"` // "true"; a domain from before there was such a thing has none
 }
 
 func devices(s *hardware.DomainSpec, d libvirtxml.Domain) {

@@ -191,8 +191,8 @@ func TestDomainMemoryInDecimalUnitsRoundsUp(t *testing.T) {
 }
 
 func TestDomainKnowsItsOwner(t *testing.T) {
-	d, err := parse.Domain([]byte(`<domain><name>a</name><metadata><adit:vm xmlns:adit="` + parse.OwnerNamespace + `" namespace="shop" name="web" uid="u" run-token="7"/></metadata><memory>1024</memory></domain>`))
-	if err != nil || d.Owner == nil || d.Owner.Name != "web" || d.Owner.Generation != 7 {
+	d, err := parse.Domain([]byte(`<domain><name>a</name><metadata><adit:vm xmlns:adit="` + parse.OwnerNamespace + `" namespace="shop" name="web" uid="u" run-token="7" protected="true"/></metadata><memory>1024</memory></domain>`))
+	if err != nil || d.Owner == nil || d.Owner.Name != "web" || d.Owner.Generation != 7 || !d.Owner.Protected {
 		t.Errorf("%+v, %v", d.Owner, err)
 	}
 }
