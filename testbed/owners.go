@@ -17,6 +17,7 @@ var (
 	byNova     = []string{"agents/nova"}
 	byPeople   = []string{"nobody"} // no process; people have no role and may write anything
 	byBoth     = []string{"operator", "agents/nova"}
+	byHA       = []string{"operator/ha", "operator"} // the HA service asks, the operator takes the question away
 )
 
 // owners is ARCHITECTURE.md's table of who writes which field. The first rule
@@ -44,6 +45,7 @@ var owners = kubesim.OwnerRules{
 		{Field: "spec", Roles: byPeople},
 		{Field: "metadata.annotations[" + kubevirt.AnnotationPowerState + "]", Roles: byPeople},
 		{Field: "metadata.annotations[" + kubevirt.AnnotationRunToken + "]", Roles: byOperator},
+		{Field: "metadata.annotations[" + kubevirt.AnnotationEvacuatedFrom + "]", Roles: byHA},
 		{Field: "metadata.finalizers", Roles: byBoth},
 		{Field: "metadata.labels[*]", Roles: byBoth},
 		{Field: "status.conditions[PodScheduled]", Roles: byOperator},

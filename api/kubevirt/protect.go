@@ -3,6 +3,8 @@
 package kubevirt
 
 import (
+	"strings"
+
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
@@ -26,6 +28,24 @@ const AnnotationYields = "kvm.cloud.sap/yields"
 // run it no more, so that it has to be placed anew: "HOST/EVACUATION". The HA
 // service writes it, placement takes it away.
 const AnnotationEvacuatedFrom = "kvm.cloud.sap/evacuated-from"
+
+// AnnotationLeave, on a VMI, asks its host to give the VM up so that it can be
+// placed elsewhere: "HOST: WHY". The HA service writes it of a VM whose disks
+// that host has lost, placement of one that yields; placement takes it away.
+const AnnotationLeave = "kvm.cloud.sap/leave"
+
+// EvacuatedFrom is what AnnotationEvacuatedFrom says; host is "" where it says
+// nothing.
+func EvacuatedFrom(vmi *kubevirtv1.VirtualMachineInstance) (host, evacuation string) {
+	host, evacuation, _ = strings.Cut(vmi.Annotations[AnnotationEvacuatedFrom], "/")
+	return host, evacuation
+}
+
+// AskedToLeave says whether a host is asked to give a VMI up, and why.
+func AskedToLeave(vmi *kubevirtv1.VirtualMachineInstance, host string) (why string, asked bool) {
+	from, why, _ := strings.Cut(vmi.Annotations[AnnotationLeave], ": ")
+	return why, from != "" && from == host
+}
 
 // The policies of a protected VM, as annotations of the VMI; the first value is
 // the default.

@@ -6,9 +6,11 @@
 // one patch. It must never know how a VM is run, nor start or stop one.
 //
 //	ended, or placed                   nothing
-//	deleted, never placed              finalizer removed
+//	evacuated from a host it is not on that mark removed
+//	evacuated, another host may act    nothing: that one has to speak first
+//	deleted, never placed or evacuated finalizer removed
 //	asks for what we do not support    Failed, PodScheduled=False Unsupported
-//	placed, refused by its host        placed elsewhere, or Pending
+//	evacuated, or given up by its host placed elsewhere, or Pending and on no host
 //	a host fits                        placed: Scheduled, with the next run token
 //	none fits                          Pending, PodScheduled=False Unschedulable
 package compute
@@ -40,6 +42,16 @@ const (
 	// ReasonHostFull is the reason of Synchronized=False by which a host says
 	// that it has no room for a VM placed on it.
 	ReasonHostFull = "HostFull"
+	// The others by which a host gives up a VM that may have run there: its QEMU
+	// died again and again, the host has lost the VM's disks, the VM was asked to
+	// make room. Its domain is gone when a host says so.
+	ReasonRestartsExhausted = "RestartsExhausted"
+	ReasonStorageLost       = "StorageLost"
+	ReasonYielded           = "Yielded"
+
+	// ReasonEvacuated is that of Ready=False of a VM that is to run elsewhere
+	// and does not yet.
+	ReasonEvacuated = "Evacuated"
 	// ReasonUnsupported is that of a VM whose spec we cannot honour.
 	ReasonUnsupported = "Unsupported"
 )
@@ -52,7 +64,8 @@ const avoidance = 2 * time.Minute
 // event that shows how comes sooner, unless it was the last before.
 const conflictRetry = time.Second
 
-// urgentPriority puts a VM that has run before ahead of those that have not.
+// urgentPriority puts a VM that has run before ahead of those that have not;
+// the classes in which VMs are restarted come on top.
 const urgentPriority = 10
 
 // Options say how VMs are placed.
@@ -98,8 +111,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	p := decide(seen)
 	again, err := r.act(ctx, seen, p)
 	result := ctrl.Result{RequeueAfter: again}
-	if token, _ := runToken(seen.vmi); token > 0 {
-		priority := urgentPriority
+	if hasRun(seen.vmi) {
+		priority := priorityOf(seen.vmi)
 		result.Priority = &priority
 	}
 	return result, err
@@ -116,13 +129,11 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 	}
 	seen.vmi = &vmi
 	seen.behind = r.Fleet.Ahead(&vmi)
-	if refusedBy := hostThatRefused(&vmi); refusedBy != "" && !seen.behind {
-		r.Fleet.avoid(vmi.UID, refusedBy, seen.now.Add(avoidance))
-	}
 	if wantsHost(seen) {
 		ask := Request{VM: &vmi}
-		if refusedBy := hostThatRefused(&vmi); refusedBy != "" {
-			ask.Exclude = []string{refusedBy}
+		if left := leftHost(&vmi); left != "" {
+			r.Fleet.avoid(vmi.UID, left, seen.now.Add(avoidance))
+			ask.Exclude = []string{left}
 		}
 		seen.host, seen.why = r.Fleet.Place(ask)
 	}

@@ -34,6 +34,7 @@ type observation struct {
 // plan is what to write. The zero plan writes nothing.
 type plan struct {
 	release bool // Remove the finalizer.
+	stale   bool // Remove the mark of an evacuation that is not of where it is.
 
 	host  string // Place it there,
 	token int64  // with this run token.
@@ -47,6 +48,8 @@ func (p plan) verb() string {
 	switch {
 	case p.release:
 		return "release"
+	case p.stale:
+		return "unmark"
 	case p.fail:
 		return "refuse"
 	case p.host != "":
@@ -68,24 +71,60 @@ func isPlaced(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	return false
 }
 
-// hostThatRefused is the host a VM was placed on, has never started on, and that
-// says it has no room. It says so of one placement, by its run token: what an
-// earlier host said stands on the VMI until a later one has better news.
+// hostThatRefused is the host a VM was placed on and that says it will not run
+// it: it has no room and never started it, or it had it and gave it up. It says
+// so of one placement, by its run token: what an earlier host said stands on the
+// VMI until a later one has better news.
 func hostThatRefused(vmi *kubevirtv1.VirtualMachineInstance) string {
 	if vmi.Status.Phase != kubevirtv1.Scheduled || vmi.DeletionTimestamp != nil || isMoving(vmi) {
 		return ""
 	}
-	if slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t kubevirtv1.VirtualMachineInstancePhaseTransitionTimestamp) bool {
-		return t.Phase == kubevirtv1.Running
-	}) {
-		return ""
-	}
 	c := condition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized)
 	mark := fmt.Sprintf("run token %s: ", vmi.Annotations[kubevirt.AnnotationRunToken])
-	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != ReasonHostFull || !strings.HasPrefix(c.Message, mark) {
+	if c == nil || c.Status != corev1.ConditionFalse || !strings.HasPrefix(c.Message, mark) {
 		return ""
 	}
-	return vmi.Status.NodeName
+	switch c.Reason {
+	case ReasonRestartsExhausted, ReasonStorageLost, ReasonYielded:
+		return vmi.Status.NodeName
+	case ReasonHostFull:
+		if !startedOnce(vmi) {
+			return vmi.Status.NodeName
+		}
+	}
+	return ""
+}
+
+// startedOnce says that a VM has run since it was placed where it is.
+func startedOnce(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t kubevirtv1.VirtualMachineInstancePhaseTransitionTimestamp) bool {
+		return t.Phase == kubevirtv1.Running
+	})
+}
+
+// isEvacuated says that a VM's host is proven to run it no more.
+func isEvacuated(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	host, _ := kubevirt.EvacuatedFrom(vmi)
+	return host != "" && host == vmi.Status.NodeName
+}
+
+// leftHost is the host that a VM is to be taken off, "" if none.
+func leftHost(vmi *kubevirtv1.VirtualMachineInstance) string {
+	if isEvacuated(vmi) {
+		return vmi.Status.NodeName
+	}
+	return hostThatRefused(vmi)
+}
+
+// concernsOthers says that a host besides the one a VM is placed on may act on
+// it: the target of a migration that has not let go.
+func concernsOthers(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	for label := range vmi.Labels {
+		if host, ours := strings.CutPrefix(label, kubevirt.LabelHostPrefix); ours && host != vmi.Status.NodeName {
+			return true
+		}
+	}
+	return false
 }
 
 func isMoving(vmi *kubevirtv1.VirtualMachineInstance) bool {
@@ -119,9 +158,14 @@ func settled(seen observation) (p plan, is bool) {
 	switch {
 	case seen.behind, vmi.IsFinal() && vmi.DeletionTimestamp == nil:
 		return plan{}, true
+	case vmi.Annotations[kubevirt.AnnotationEvacuatedFrom] != "" && !isEvacuated(vmi):
+		return plan{stale: true}, true
+	case isEvacuated(vmi) && concernsOthers(vmi):
+		return plan{}, true // Nobody should have marked it yet.
 	case vmi.DeletionTimestamp != nil:
-		return plan{release: !isPlaced(vmi) && slices.Contains(vmi.Finalizers, kubevirt.Finalizer)}, true
-	case hostThatRefused(vmi) != "":
+		let := isEvacuated(vmi) || !isPlaced(vmi)
+		return plan{release: let && slices.Contains(vmi.Finalizers, kubevirt.Finalizer), unplace: isEvacuated(vmi)}, true
+	case leftHost(vmi) != "":
 		return plan{}, false
 	case isPlaced(vmi), vmi.IsRunning():
 		return plan{}, true
@@ -177,19 +221,26 @@ func condition(vmi *kubevirtv1.VirtualMachineInstance, kind kubevirtv1.VirtualMa
 
 // apply is the VMI as it should be, nil if it is so already.
 func (p plan) apply(seen observation) *kubevirtv1.VirtualMachineInstance {
-	if !p.release && p.host == "" && p.condition == nil {
+	if !p.release && !p.stale && p.host == "" && p.condition == nil {
 		return nil
 	}
 	vmi := seen.vmi.DeepCopy()
 	now := metav1.NewTime(seen.now)
 	switch {
 	case p.release:
+		if p.unplace {
+			leave(vmi, now)
+			setPhase(vmi, kubevirtv1.Failed, now)
+			vmi.Status.Reason = ReasonEvacuated
+		}
 		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == kubevirt.Finalizer })
+	case p.stale:
+		delete(vmi.Annotations, kubevirt.AnnotationEvacuatedFrom)
 	case p.fail:
 		setPhase(vmi, kubevirtv1.Failed, now)
 		vmi.Status.Reason = p.condition.Reason
 	case p.host != "":
-		unplace(vmi)
+		leave(vmi, now)
 		place(vmi, p.host, p.token)
 		setPhase(vmi, kubevirtv1.Scheduled, now)
 		if have := condition(vmi, podScheduled); have != nil && have.Status != corev1.ConditionTrue {
@@ -197,7 +248,7 @@ func (p plan) apply(seen observation) *kubevirtv1.VirtualMachineInstance {
 		}
 	default:
 		if p.unplace {
-			unplace(vmi)
+			leave(vmi, now)
 		}
 		setPhase(vmi, kubevirtv1.Pending, now)
 	}
@@ -216,6 +267,11 @@ func place(vmi *kubevirtv1.VirtualMachineInstance, host string, token int64) {
 	}
 	vmi.Labels[kubevirt.LabelNodeName] = host
 	vmi.Labels[kubevirt.HostLabel(host)] = ""
+	if kubevirt.WantsProtection(vmi) {
+		vmi.Labels[kubevirt.LabelProtected] = "true"
+	} else {
+		delete(vmi.Labels, kubevirt.LabelProtected)
+	}
 	if vmi.Annotations == nil {
 		vmi.Annotations = map[string]string{}
 	}
@@ -223,15 +279,36 @@ func place(vmi *kubevirtv1.VirtualMachineInstance, host string, token int64) {
 	vmi.Status.NodeName = host
 }
 
-// unplace takes a VM off the host that refused it.
-func unplace(vmi *kubevirtv1.VirtualMachineInstance) {
+// leave takes a VM off its host, if it is on one. One that may have run there
+// begins a new life: what was said of the former does not hold for it, and
+// whether it ran is asked of its new host alone.
+func leave(vmi *kubevirtv1.VirtualMachineInstance, now metav1.Time) {
+	from := vmi.Status.NodeName
 	for label := range vmi.Labels {
 		if strings.HasPrefix(label, kubevirt.LabelHostPrefix) {
 			delete(vmi.Labels, label)
 		}
 	}
 	delete(vmi.Labels, kubevirt.LabelNodeName)
+	delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
+	delete(vmi.Annotations, kubevirt.AnnotationEvacuatedFrom)
+	delete(vmi.Annotations, kubevirt.AnnotationLeave)
 	vmi.Status.NodeName = ""
+	if isMoving(vmi) {
+		vmi.Status.MigrationState = nil // its source is gone, and no target has a part of it
+	}
+	if from == "" || !startedOnce(vmi) {
+		return
+	}
+	vmi.Status.Phase, vmi.Status.Reason = "", ""
+	vmi.Status.PhaseTransitionTimestamps = nil
+	vmi.Status.Conditions = slices.DeleteFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
+		return c.Type != podScheduled && c.Type != kubevirtv1.VirtualMachineInstanceReady
+	})
+	setCondition(vmi, kubevirtv1.VirtualMachineInstanceCondition{
+		Type: kubevirtv1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: ReasonEvacuated,
+		Message: "it does not run on " + from + " any more and is to run elsewhere",
+	}, now)
 }
 
 // setPhase notes when a phase began. One that was had before is noted again, so

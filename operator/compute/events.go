@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/adit-hv/adit/api/kubevirt"
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 )
 
@@ -28,7 +29,7 @@ func (r *Reconciler) vmEvents() handler.EventHandler {
 				return
 			}
 			r.wake(q, r.Fleet.Observe(vmi))
-			enqueue(q, client.ObjectKeyFromObject(vmi), hasRun(vmi)) // Always: see markSynced.
+			enqueue(q, client.ObjectKeyFromObject(vmi), priorityOf(vmi)) // Always: see markSynced.
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			vmi, ok := e.ObjectNew.(*kubevirtv1.VirtualMachineInstance)
@@ -37,7 +38,7 @@ func (r *Reconciler) vmEvents() handler.EventHandler {
 			}
 			r.wake(q, r.Fleet.Observe(vmi))
 			if needsUs(vmi) {
-				enqueue(q, client.ObjectKeyFromObject(vmi), hasRun(vmi))
+				enqueue(q, client.ObjectKeyFromObject(vmi), priorityOf(vmi))
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
@@ -46,17 +47,27 @@ func (r *Reconciler) vmEvents() handler.EventHandler {
 				return
 			}
 			r.wake(q, r.Fleet.Forget(vmi.UID))
-			enqueue(q, client.ObjectKeyFromObject(vmi), false)
+			enqueue(q, client.ObjectKeyFromObject(vmi), 0)
 		},
 	}
 }
 
 // needsUs is false for a VM that is where it belongs, as nearly all are.
 func needsUs(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	marked := vmi.Annotations[kubevirt.AnnotationEvacuatedFrom] != ""
 	if vmi.DeletionTimestamp != nil {
-		return !isPlaced(vmi)
+		return marked || !isPlaced(vmi)
 	}
-	return !vmi.IsFinal() && (!isPlaced(vmi) || hostThatRefused(vmi) != "")
+	return !vmi.IsFinal() && (marked || !isPlaced(vmi) || hostThatRefused(vmi) != "")
+}
+
+// priorityOf is a VM's place in the queue: one that has run comes before those
+// that have not, by the class in which it is restarted.
+func priorityOf(vmi *kubevirtv1.VirtualMachineInstance) int {
+	if !hasRun(vmi) {
+		return 0
+	}
+	return urgentPriority + int(kubevirt.RestartPriorityOf(vmi))
 }
 
 func hasRun(vmi *kubevirtv1.VirtualMachineInstance) bool {
@@ -81,15 +92,14 @@ func (r *Reconciler) hostEvents() handler.EventHandler {
 func (r *Reconciler) wake(q queue, hosts []string) {
 	for _, host := range hosts {
 		for _, v := range r.Fleet.wake(host) {
-			enqueue(q, v.key, v.urgent)
+			enqueue(q, v.key, v.priority)
 		}
 	}
 }
 
-func enqueue(q queue, key types.NamespacedName, urgent bool) {
+func enqueue(q queue, key types.NamespacedName, priority int) {
 	request := reconcile.Request{NamespacedName: key}
-	if byPriority, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok && urgent {
-		priority := urgentPriority
+	if byPriority, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok && priority > 0 {
 		byPriority.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, request)
 		return
 	}

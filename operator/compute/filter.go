@@ -19,6 +19,7 @@ const (
 	fits reason = iota
 	isSource
 	inMaintenance
+	isUnheard
 	isNotReady
 	wrongNode
 	wrongTraits
@@ -41,6 +42,7 @@ const (
 var reasonTexts = [reasons]string{
 	isSource:      "its own host",
 	inMaintenance: "in maintenance",
+	isUnheard:     "not heard of",
 	isNotReady:    "not ready",
 	wrongNode:     "node selector or affinity",
 	wrongTraits:   "required traits",
@@ -80,6 +82,8 @@ func (f *Fleet) refuse(h *host, a *ask) reason {
 		return isSource
 	case h.state == leaving:
 		return inMaintenance
+	case h.state == unheard:
+		return isUnheard
 	case h.state != taking:
 		return isNotReady
 	case !v.nodes.matches(h) || !match(a.selector, labels.Set(h.labels)):

@@ -52,6 +52,11 @@ func hypervisor(name string, cpus, memoryGiB int64, options ...hostOption) *kvmv
 	return hv
 }
 
+func alive(status metav1.ConditionStatus) hostOption {
+	return func(hv *kvmv1.Hypervisor) {
+		hv.Status.Conditions = append(hv.Status.Conditions, metav1.Condition{Type: kvmv1.ConditionHostAlive, Status: status})
+	}
+}
 func inZone(zone string) hostOption {
 	return func(hv *kvmv1.Hypervisor) { hv.Labels[kvmv1.LabelZone] = zone }
 }
@@ -180,6 +185,11 @@ func TestPlace(t *testing.T) {
 			name:  "takes a host whose maintenance waits for its turn, and none whose own is the HA service's",
 			hosts: []*kvmv1.Hypervisor{hypervisor("a", 8, 64, inMaintenanceBy("manual"), waits), hypervisor("b", 8, 64, inMaintenanceBy("ha"), waits)},
 			ask:   Request{VM: instance("v", 2, 8)}, want: "a",
+		},
+		{
+			name:  "takes no host that the HA service does not hear, and any of which it does not speak",
+			hosts: []*kvmv1.Hypervisor{hypervisor("a", 8, 64, alive(metav1.ConditionUnknown)), hypervisor("b", 8, 64, alive(metav1.ConditionFalse)), hypervisor("c", 8, 64, alive(metav1.ConditionTrue), withTraits("CUSTOM_C")), hypervisor("d", 8, 4)},
+			ask:   Request{VM: instance("v", 2, 8, wantingTraits("CUSTOM_X"))}, why: "0/4 hosts: 2 not heard of, 2 required traits",
 		},
 		{name: "says that there is no host", ask: Request{VM: instance("v", 1, 1)}, why: "0/0 hosts: there is no hypervisor"},
 		{

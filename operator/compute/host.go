@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/operator/maintenance"
@@ -61,6 +62,7 @@ type state uint8
 const (
 	absent state = iota
 	notReady
+	unheard // not known to be alive
 	leaving // in maintenance, or about to be
 	taking
 )
@@ -73,10 +75,18 @@ func stateOf(hv *kvmv1.Hypervisor) state {
 		meta.IsStatusConditionTrue(conditions, kvmv1.ConditionHypervisorDisabled),
 		meta.IsStatusConditionTrue(conditions, kvmv1.ConditionTerminating):
 		return leaving
+	case !presumedAlive(conditions):
+		return unheard
 	case !meta.IsStatusConditionTrue(conditions, kvmv1.ConditionReady):
 		return notReady
 	}
 	return taking
+}
+
+// presumedAlive says that the HA service hears a host, or does not speak of it.
+func presumedAlive(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, kvmv1.ConditionHostAlive)
+	return c == nil || c.Status == metav1.ConditionTrue
 }
 
 func newHost(name string, id int32) *host {

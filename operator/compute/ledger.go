@@ -38,8 +38,8 @@ func (f *Fleet) observe(vmi *kubevirtv1.VirtualMachineInstance) (freed []string)
 		f.vms[v.uid], f.byKey[v.key] = v, v
 	}
 	v.version = vmi.ResourceVersion
-	if token, ok := runToken(vmi); token > 0 || !ok {
-		f.setUrgent(v)
+	if priority := priorityOf(vmi); priority != v.priority {
+		f.reorder(v, func() { v.priority = priority })
 	}
 
 	want := f.wanted(v, vmi)
@@ -60,7 +60,7 @@ func (f *Fleet) observe(vmi *kubevirtv1.VirtualMachineInstance) (freed []string)
 		f.unclaim(v, v.claims[0].host)
 	}
 	if reshape {
-		f.reshape(v, vmi)
+		f.reorder(v, func() { f.reshape(v, vmi) })
 	}
 	for _, c := range want {
 		f.claim(v, c)

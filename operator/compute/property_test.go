@@ -131,6 +131,24 @@ func TestLaggingLedgerNeverOvercommits(t *testing.T) {
 				}
 				w.write(t, vmi, host, r.Source != "")
 			},
+			"evacuate": func(t *rapid.T) {
+				vmi := w.cached[pick()]
+				if vmi == nil || f.Ahead(vmi) || vmi.Status.NodeName == "" || isMoving(vmi) {
+					return
+				}
+				vmi = vmi.DeepCopy()
+				from := vmi.Status.NodeName
+				evacuatedFrom(from)(vmi)
+				seen := observation{now: start, vmi: vmi}
+				if !wantsHost(seen) {
+					t.Fatalf("%s is evacuated and stays: %v", vmi.Name, vmi.Labels)
+				}
+				seen.host, seen.why = f.Place(Request{VM: vmi, Exclude: []string{from}})
+				if seen.host == from {
+					t.Fatalf("%s is to go where it comes from", vmi.Name)
+				}
+				w.patch(t, vmi, decide(seen).apply(seen), seen.host)
+			},
 			"arrive or fail": func(t *rapid.T) {
 				vmi := w.truth[pick()]
 				if vmi == nil || vmi.Status.MigrationState == nil || vmi.Status.MigrationState.Completed {
@@ -238,6 +256,10 @@ func (w *world) write(t *rapid.T, seen *kubevirtv1.VirtualMachineInstance, host 
 	} else {
 		place(after, host, 1)
 	}
+	w.patch(t, seen, after, host)
+}
+
+func (w *world) patch(t *rapid.T, seen, after *kubevirtv1.VirtualMachineInstance, host string) {
 	truth := w.truth[seen.Name]
 	switch end := rapid.SampledFrom([]string{"done", "done", "done, not heard", "lost"}).Draw(t, "write"); {
 	case end == "lost":
@@ -302,6 +324,46 @@ func (w *world) fitting(vmi *kubevirtv1.VirtualMachineInstance) (fit []string) {
 		}
 	}
 	return fit
+}
+
+func TestThoseThatWaitAreServedInOrderWhateverChangesMeanwhile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f, _ := newTestFleet()
+		f.ObserveHost(hypervisor("a", 1000, 1000))
+		version := 1
+		vms := map[string]*kubevirtv1.VirtualMachineInstance{}
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			name := fmt.Sprint("v", rapid.IntRange(0, 7).Draw(t, "vm"))
+			version++
+			vmi := instance(name, 1, int64(rapid.IntRange(1, 4).Draw(t, "GiB")))
+			vmi.ResourceVersion, vmi.Generation = strconv.Itoa(version), int64(version)
+			vmi.Annotations = map[string]string{kubevirt.AnnotationRestartPriority: rapid.SampledFrom([]string{"high", "", "low"}).Draw(t, "class")}
+			if rapid.Bool().Draw(t, "ran") {
+				vmi.Annotations[kubevirt.AnnotationRunToken] = "1"
+			}
+			vms[name] = vmi
+			f.Observe(vmi)
+			f.waits(vmi.UID)
+		}
+		woken := f.wake("a")
+		if len(woken) != len(vms) {
+			t.Fatalf("%d of %d VMs that fit are woken", len(woken), len(vms))
+		}
+		for i := 1; i < len(woken); i++ {
+			a, b := vms[woken[i-1].key.Name], vms[woken[i].key.Name]
+			switch {
+			case hasRun(a) != hasRun(b):
+				if hasRun(b) {
+					t.Fatalf("%s comes before %s, which has run", a.Name, b.Name)
+				}
+			case !hasRun(a):
+			case kubevirt.RestartPriorityOf(a) < kubevirt.RestartPriorityOf(b):
+				t.Fatalf("%s comes before %s of a higher class", a.Name, b.Name)
+			case kubevirt.RestartPriorityOf(a) == kubevirt.RestartPriorityOf(b) && guestMemory(a) < guestMemory(b):
+				t.Fatalf("%s comes before %s, which is larger", a.Name, b.Name)
+			}
+		}
+	})
 }
 
 func TestChoiceDoesNotDependOnTheOrderOfEvents(t *testing.T) {

@@ -25,7 +25,8 @@ type vm struct {
 	hash    uint64
 	version string
 	created time.Time
-	urgent  bool // It has run before: somebody waits for it.
+
+	priority int // Above 0: it has run before, and somebody waits for it.
 	shape
 
 	labels     labels.Set
@@ -159,15 +160,14 @@ func (v *vm) shapeChanged(vmi *kubevirtv1.VirtualMachineInstance) bool {
 		v.wantTraits != vmi.Annotations[kubevirt.AnnotationRequiredTraits]
 }
 
-// before orders VMs that wait: those that have run, then the oldest.
+// before orders VMs that wait: those that have run, by class and then the
+// larger; then the oldest.
 func before(a, b *vm) int {
-	switch {
-	case a.urgent != b.urgent && a.urgent:
-		return -1
-	case a.urgent != b.urgent:
-		return 1
+	larger := 0
+	if a.priority > 0 {
+		larger = cmp.Compare(b.memory, a.memory)
 	}
-	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.uid, b.uid))
+	return cmp.Or(cmp.Compare(b.priority, a.priority), larger, a.created.Compare(b.created), cmp.Compare(a.uid, b.uid))
 }
 
 func newVM(vmi *kubevirtv1.VirtualMachineInstance) *vm {

@@ -52,21 +52,19 @@ func (f *Fleet) setWaiting(v *vm, waiting bool) {
 	f.waiting = slices.Insert(f.waiting, i, v)
 }
 
-func (f *Fleet) setUrgent(v *vm) {
-	if v.urgent {
-		return
-	}
+// reorder changes what a VM's place among those that wait follows from.
+func (f *Fleet) reorder(v *vm, change func()) {
 	waiting, attempts := v.waiting, v.attempts
 	f.setWaiting(v, false)
-	v.urgent = true
+	change()
 	f.setWaiting(v, waiting)
 	v.attempts = attempts
 }
 
 // woken is a VM that may find room now.
 type woken struct {
-	key    types.NamespacedName
-	urgent bool
+	key      types.NamespacedName
+	priority int
 }
 
 // wake says which VMs that wait may fit a host, in the order in which they are
@@ -92,7 +90,7 @@ func (f *Fleet) wake(host string) (list []woken) {
 		}
 		memory -= v.memory
 		cpus -= v.cpus
-		list = append(list, woken{v.key, v.urgent})
+		list = append(list, woken{v.key, v.priority})
 	}
 	return list
 }
