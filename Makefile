@@ -23,7 +23,7 @@ check: ## find what is wrong without running it: gofmt, vet, staticcheck, the la
 	$(TOOL) staticcheck ./...
 	go test ./internal/tidy
 
-generate: ## write what is generated: deepcopy functions and config/crd
+generate: ## write what is generated: deepcopy functions, config/crd, gRPC
 	go generate ./...
 
 verify: ## show that what is generated and go.mod are fresh; changes nothing
