@@ -33,8 +33,8 @@ type WatchdogState struct {
 // management network from one that is dead.
 type Heartbeats interface {
 	// WriteHeartbeat replaces this host's heartbeat in a pool. Storage that
-	// hangs does not hang the caller: with ctx done the call is given up as
-	// Unknown, and may yet land.
+	// hangs does not hang the caller: when ctx is done, and at the latest after
+	// some seconds, the call is given up as Unknown. The write may yet land.
 	WriteHeartbeat(ctx context.Context, pool string, b Heartbeat) error
 
 	// ReadHeartbeat reads a host's heartbeat; one never written is the zero

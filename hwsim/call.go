@@ -20,6 +20,7 @@ type call struct {
 	mutating bool
 	daemon   bool          // libvirtd answers it; otherwise the system does
 	monitor  string        // UUID of the domain whose QEMU must answer
+	storage  func() bool   // whether it waits for storage that hangs; nil: it needs none
 	service  time.Duration // how long it takes before it is done
 
 	// instant is a call into the host's own kernel: it takes no time worth an
@@ -146,7 +147,7 @@ func (h *Host) reach(c *call) (blocked bool, err error) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return h.storageHolds > 0 && c.storage != nil && c.storage(), nil
 }
 
 // serve lets a call take effect, and sends the answer back, which takes back.

@@ -34,7 +34,7 @@ type WallClock struct{ h *Host }
 func (h *Host) Clock() WallClock { return WallClock{h} }
 
 // Now returns the date as the host has it.
-func (c WallClock) Now() time.Time { return c.h.f.s.Now().Add(c.h.spec.ClockSkew) }
+func (c WallClock) Now() time.Time { return c.h.f.s.Now().Add(c.h.spec.ClockSkew + c.h.clockOff) }
 
 // Since returns the time since then, by a clock that may have jumped between.
 func (c WallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }

@@ -67,8 +67,9 @@ func storm(t *testing.T, seed uint64) *world {
 		if r.IntN(8) == 0 {
 			text := []string{
 				"host.power-off on=%s for=1m", "host.hang on=%s for=20s", "libvirtd.crash on=%s for=5s", "libvirtd.hang on=%s for=20s", "net.cut link=migration on=%s for=5s",
+				"storage.hang pool=shared on=%s for=25s", "net.cut link=storage on=%s for=5s", "host.flap on=%s every=40s for=2m", "net.oneway link=migration on=%s for=9s",
 				"net.cut link=migration on=%s for=15s", "storage.lost on=%s pool=shared for=10s", "events.lost on=%s for=10s", "events.dup on=%s for=10s", "net.slow link=migration on=%s bandwidth=100MB for=20s",
-			}[r.IntN(10)]
+			}[r.IntN(14)]
 			w.inject(text, host)
 		}
 		if r.IntN(8) == 0 {

@@ -15,9 +15,11 @@ const hotplugTime = 40 * time.Millisecond
 
 // device is a call that changes a domain's devices: edit changes a definition
 // and says whether there was something to change, plug does it to the machine.
-func (v *view) device(ctx context.Context, name, attempt, uuid string, edit func(*call, *hardware.DomainSpec) (bool, error), plug func(*call, *domain) error) error {
+// needs are the disks it opens.
+func (v *view) device(ctx context.Context, name, attempt, uuid string, needs []hardware.Disk, edit func(*call, *hardware.DomainSpec) (bool, error), plug func(*call, *domain) error) error {
 	c := v.h.domainCall(name, attempt, uuid)
 	c.service, c.monitor = hotplugTime, uuid
+	c.storage = func() bool { return v.h.hangsFor(needs) }
 	c.work = func() error {
 		d := v.h.domains[uuid]
 		if d == nil {
@@ -64,7 +66,7 @@ func (v *view) AttachDisk(ctx context.Context, uuid string, disk hardware.Disk) 
 		s.Disks = append(slices.Clip(s.Disks), disk)
 		return true, nil
 	}
-	return v.device(ctx, "AttachDisk", "attach disk "+disk.Target+" to", uuid, edit, func(c *call, d *domain) error {
+	return v.device(ctx, "AttachDisk", "attach disk "+disk.Target+" to", uuid, []hardware.Disk{disk}, edit, func(c *call, d *domain) error {
 		if err := v.h.usable([]hardware.Disk{disk}, c.attempt, c.on); err != nil {
 			return err
 		}
@@ -82,7 +84,7 @@ func (v *view) DetachDisk(ctx context.Context, uuid, target string) error {
 		s.Disks = slices.DeleteFunc(slices.Clone(s.Disks), named)
 		return there, nil
 	}
-	return v.device(ctx, "DetachDisk", "detach disk "+target+" from", uuid, edit, func(_ *call, d *domain) error {
+	return v.device(ctx, "DetachDisk", "detach disk "+target+" from", uuid, nil, edit, func(_ *call, d *domain) error {
 		d.unplug(target, func(d *domain) {
 			for _, o := range d.q.open {
 				if o.disk.Target == target {
@@ -129,7 +131,7 @@ func (v *view) AttachInterface(ctx context.Context, uuid string, n hardware.Inte
 		s.Interfaces = append(slices.Clip(s.Interfaces), n)
 		return true, nil
 	}
-	return v.device(ctx, "AttachInterface", "attach interface "+n.MAC+" to", uuid, edit, func(_ *call, d *domain) error {
+	return v.device(ctx, "AttachInterface", "attach interface "+n.MAC+" to", uuid, nil, edit, func(_ *call, d *domain) error {
 		d.live.Interfaces = append(slices.Clip(d.live.Interfaces), n)
 		return nil
 	})
@@ -143,7 +145,7 @@ func (v *view) DetachInterface(ctx context.Context, uuid, mac string) error {
 		s.Interfaces = slices.DeleteFunc(slices.Clone(s.Interfaces), named)
 		return there, nil
 	}
-	return v.device(ctx, "DetachInterface", "detach interface "+mac+" from", uuid, edit, func(_ *call, d *domain) error {
+	return v.device(ctx, "DetachInterface", "detach interface "+mac+" from", uuid, nil, edit, func(_ *call, d *domain) error {
 		d.unplug(mac, func(d *domain) { d.live.Interfaces = slices.DeleteFunc(slices.Clone(d.live.Interfaces), named) })
 		return nil
 	})
@@ -168,7 +170,7 @@ func (v *view) Resize(ctx context.Context, uuid string, vcpus int, memoryKiB uin
 		set(s)
 		return before.VCPUs != s.VCPUs || before.MemoryKiB != s.MemoryKiB, nil
 	}
-	return v.device(ctx, "Resize", "resize", uuid, edit, func(c *call, d *domain) error {
+	return v.device(ctx, "Resize", "resize", uuid, nil, edit, func(c *call, d *domain) error {
 		most := max(d.q.maxVCPUs, d.live.CPU.Sockets*d.live.CPU.Cores*d.live.CPU.Threads)
 		if vcpus > most || memoryKiB > d.q.maxMemoryKiB {
 			return hardware.Fail(hardware.Refused, hardware.ReasonUnsupported, c.attempt, c.on,

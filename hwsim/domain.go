@@ -34,6 +34,7 @@ type qemu struct {
 	// hosts, or its guest runs elsewhere.
 	resumeLater bool
 	torn        bool
+	killed      bool // it will end once its I/O does
 
 	open []openDisk
 
@@ -97,7 +98,7 @@ func (d *domain) set(state hardware.State, detail hardware.Detail) {
 			d.q.ranAt = now
 		}
 		if d.q.guest != nil {
-			d.q.guest.setRunning(runs)
+			d.q.guest.setRunning(runs && !d.stalled())
 		}
 		switch {
 		case d.q.incoming:

@@ -22,7 +22,11 @@ type Fault struct {
 	Between   []string // hosts that cannot reach each other, and reach all others
 	VM        string   // UUID, or name of the domain
 	Pool      string
-	Link      string // migration, management
+	To        []string
+	Feed      string // of power; more than one with commas
+	Switch    string // of the network; more than one with commas
+	States    string // of bmc.script
+	Link      string // migration, management, storage, bmc
 	Unit      string
 	Phase     string // of a migration: prepare, setup, active, switch-over, post-copy, completed-error
 	Load      string // of unit.state
@@ -31,6 +35,7 @@ type Fault struct {
 	Result    string
 	Bandwidth uint64 // bytes a second
 	By        time.Duration
+	Every     time.Duration
 	For       time.Duration
 }
 
@@ -48,6 +53,23 @@ var faultKinds = []faultKind{
 	{kind: "host.power-off", need: []string{"on"}, help: "the power is cut; ends by powering on"},
 	{kind: "host.reboot", need: []string{"on"}, instant: true, help: "power cycle at once, without a shutdown"},
 	{kind: "host.hang", need: []string{"on"}, help: "its programs stand still, its guests run on"},
+	{kind: "host.flap", need: []string{"on", "every"}, may: []string{"link"}, help: "the power, or a link, goes and comes, each for every="},
+	{kind: "watchdog.dead", need: []string{"on"}, help: "the hardware watchdog says that it is armed and does not bite"},
+	{kind: "clock.jump", need: []string{"on", "by"}, help: "the wall clock jumps by by=, also backwards; ends by jumping back"},
+	{kind: "feed.off", need: []string{"feed"}, help: "a power feed is off: its hosts and their management controllers"},
+	{kind: "switch.down", need: []string{"switch"}, help: "a switch is down: management and migration links of its hosts, not those of their controllers"},
+	{kind: "bmc.down", need: []string{"on"}, help: "the management controller is dead: nobody answers"},
+	{kind: "bmc.hang", need: []string{"on"}, help: "it takes requests and stands still; when it goes on it may still do them"},
+	{kind: "bmc.mute", need: []string{"on"}, help: "it does what it is told, and the answers are lost"},
+	{kind: "bmc.refuse", need: []string{"on"}, help: "it refuses each order, and can be read"},
+	{kind: "bmc.credentials", need: []string{"on"}, help: "it refuses everything: wrong credentials"},
+	{kind: "bmc.ignore", need: []string{"on"}, help: "it accepts orders and does nothing"},
+	{kind: "bmc.slow", need: []string{"on", "by"}, help: "an order takes by= until it is done"},
+	{kind: "bmc.early", need: []string{"on"}, may: []string{"by"}, help: "for by= (5s) after an order it shows the state it was told to reach"},
+	{kind: "bmc.unknown", need: []string{"on"}, help: "it does not know the power state: Unknown, Error or nothing"},
+	{kind: "bmc.script", need: []string{"on", "states"}, help: "after an order to switch off it shows states=AT:STATE,..., the truth before the first and after the last"},
+	{kind: "bmc.wrong-host", need: []string{"on", "to"}, help: "its address leads to the controller of to="},
+	{kind: "bmc.twin", need: []string{"on", "to"}, help: "its address is also that of to='s controller: either answers"},
 	{kind: "libvirtd.crash", need: []string{"on"}, help: "killed; without for= it does not come back by itself"},
 	{kind: "libvirtd.hang", need: []string{"on"}, help: "stands still: no answers, no events, no keepalive"},
 	{kind: "libvirtd.stop", need: []string{"on"}, help: "stopped in order; guests run on"},
@@ -58,8 +80,10 @@ var faultKinds = []faultKind{
 	{kind: "guest.power-off", need: []string{"vm"}, instant: true, help: "the guest powers off by itself"},
 	{kind: "guest.reset", need: []string{"vm"}, instant: true, help: "the guest resets itself"},
 	{kind: "net.cut", need: []string{"link"}, may: []string{"on", "between"}, help: "a link is down (on=), or packets between hosts vanish (between=)"},
+	{kind: "net.oneway", need: []string{"link", "on"}, may: []string{"to"}, help: "what these send (to to=) is lost; what is sent to them arrives"},
 	{kind: "net.slow", need: []string{"link", "on", "bandwidth"}, help: "a link carries no more than bandwidth=, e.g. 80Mbit"},
 	{kind: "storage.lost", need: []string{"on", "pool"}, help: "the hosts lose their paths to the pool; writing guests pause"},
+	{kind: "storage.hang", need: []string{"pool"}, may: []string{"on"}, help: "I/O hangs without an error, on all hosts or these: writes stall, a QEMU cannot be killed, and when it is over all goes on at once"},
 	{kind: "storage.full", need: []string{"pool"}, help: "no space is left in the pool; writing guests pause"},
 	{kind: "migration.fail", need: []string{"vm", "phase"}, help: "each migration of the VM (* for all) fails in that phase"},
 	{kind: "events.lost", need: []string{"on"}, help: "libvirt's events vanish, and nobody is told"},
@@ -140,6 +164,16 @@ func (f *Fault) set(key, value string) (err error) {
 		f.Between = strings.Split(value, ",")
 	case "vm":
 		f.VM = value
+	case "to":
+		f.To = strings.Split(value, ",")
+	case "feed":
+		f.Feed = value
+	case "switch":
+		f.Switch = value
+	case "states":
+		f.States = value
+	case "every":
+		f.Every, err = time.ParseDuration(value)
 	case "pool":
 		f.Pool = value
 	case "link":
@@ -200,6 +234,10 @@ func (f Fault) pairs() [][2]string {
 	add("link", f.Link)
 	add("on", strings.Join(f.On, ","))
 	add("between", strings.Join(f.Between, ","))
+	add("to", strings.Join(f.To, ","))
+	add("feed", f.Feed)
+	add("switch", f.Switch)
+	add("states", f.States)
 	add("pool", f.Pool)
 	add("unit", f.Unit)
 	add("phase", f.Phase)
@@ -212,6 +250,9 @@ func (f Fault) pairs() [][2]string {
 	}
 	if f.By != 0 {
 		add("by", f.By.String())
+	}
+	if f.Every != 0 {
+		add("every", f.Every.String())
 	}
 	if f.For != 0 {
 		add("for", f.For.String())
@@ -257,8 +298,22 @@ func (f Fault) Validate() error {
 		return fmt.Errorf("fault %q: net.cut needs on= (these lose the link) or between= (these do not reach each other)", f)
 	case f.Kind == "net.cut" && has["between"] && len(f.Between) < 2:
 		return fmt.Errorf("fault %q: between= needs two hosts or more", f)
-	case f.For < 0 || f.By < 0:
+	case f.Kind == "net.slow" && f.Link != LinkMigration && f.Link != LinkManagement:
+		return fmt.Errorf("fault %q: only the links migration and management are slowed", f)
+	case f.Link == LinkStorage && (has["between"] || f.Kind == "net.oneway"):
+		return fmt.Errorf("fault %q: the storage link is cut with net.cut on=", f)
+	case f.Link == LinkBMC && has["between"] && !slices.Contains(f.Between, Outside):
+		return fmt.Errorf("fault %q: controllers are reached from %s; between= must have it", f, Outside)
+	case strings.HasPrefix(f.Kind, "bmc.") && has["to"] && len(f.To) != 1:
+		return fmt.Errorf("fault %q: to= is one host", f)
+	case f.For < 0 || f.Every < 0 || f.By < 0 && f.Kind != "clock.jump":
 		return fmt.Errorf("fault %q: durations are not negative", f)
+	case has["every"] && f.Every < time.Second:
+		return fmt.Errorf("fault %q: every= is a second or more", f)
+	case has["states"]:
+		if _, err := parseScript(f.States); err != nil {
+			return fmt.Errorf("fault %q: %w", f, err)
+		}
 	}
 	return nil
 }

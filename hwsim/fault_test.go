@@ -22,6 +22,14 @@ func TestFaultsAreReadAsTheyArePrinted(t *testing.T) {
 		"net.slow link=migration on=node001 bandwidth=10000000 for=1m0s",
 		"migration.fail vm=* phase=switch-over",
 		"events.delay on=node001 by=2s",
+		"net.cut link=management between=node001,outside",
+		"net.oneway link=management on=node001 to=outside for=30s",
+		"storage.hang pool=shared for=5m0s",
+		"clock.jump on=node001 by=-1h0m0s",
+		"host.flap on=node001 every=2m0s for=30m0s",
+		"feed.off feed=rack-1,rack-2",
+		"bmc.wrong-host on=node001 to=node002",
+		"bmc.script on=node001 states=1s:Off,10s:PoweringOff,50s:Off",
 		"unit.state on=node001 unit=libvirtd.service load=masked active=inactive sub=dead",
 	} {
 		f, err := hwsim.ParseFault(text)
@@ -53,6 +61,16 @@ func TestFaultsOfAllKindsGoThere(t *testing.T) {
 				f.Between, f.On = rapid.SliceOfN(name, 2, 3).Draw(t, key), nil
 			case "vm":
 				f.VM = name.Draw(t, key)
+			case "to":
+				f.To = []string{name.Draw(t, key)}
+			case "feed":
+				f.Feed = name.Draw(t, key)
+			case "switch":
+				f.Switch = name.Draw(t, key)
+			case "states":
+				f.States = "1s:Off,10s:PoweringOff"
+			case "every":
+				f.Every = time.Duration(rapid.Int64Range(int64(time.Second), int64(time.Hour)).Draw(t, key))
 			case "pool":
 				f.Pool = name.Draw(t, key)
 			case "link":
@@ -112,6 +130,15 @@ func TestBadFaultsSayWhatIsWrong(t *testing.T) {
 		"net.cut link=migration between=a":            "two hosts",
 		"migration.fail vm=a phase=sometime":          "unknown phase",
 		"net.slow link=migration on=a bandwidth=fast": "80Mbit",
+		"net.slow link=bmc on=a bandwidth=1MB":        "only the links",
+		"net.cut link=storage between=a,b":            "on=",
+		"net.cut link=bmc between=a,b":                "must have it",
+		"host.reboot on=a by=-1s":                     "takes no by",
+		"bmc.slow on=a by=-1s":                        "not negative",
+		"host.flap on=a every=1ms":                    "a second or more",
+		"bmc.wrong-host on=a to=b,c":                  "one host",
+		"bmc.script on=a states=Off":                  "AT:STATE",
+		"bmc.script on=a states=5s:Off,1s:On":         "growing",
 	} {
 		if _, err := hwsim.ParseFault(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", text, err, want)
@@ -123,6 +150,10 @@ func TestBadFaultsSayWhatIsWrong(t *testing.T) {
 		"storage.full pool=nowhere":  "no pool",
 		"qemu.crash vm=nobody":       "no QEMU",
 		"host.power-off on=a,nobody": "no host",
+		"host.hang on=outside":       "no host",
+		"bmc.twin on=a to=nobody":    "no host",
+		"feed.off feed=nowhere":      "no host is on a feed",
+		"switch.down switch=nowhere": "no host is on a switch",
 	} {
 		f, err := hwsim.ParseFault(text)
 		w.must(err)

@@ -10,36 +10,73 @@ import (
 	"github.com/adit-hv/adit/hardware"
 )
 
-// heartbeatTime is what a small write to storage with a cache takes.
-const heartbeatTime = 2 * time.Millisecond
+const (
+	heartbeatTime  = 2 * time.Millisecond   // a small write to storage with a cache
+	storageTimeout = 4 * time.Second        // until I/O is given up; less than the agents' interval
+	storagePoll    = 250 * time.Millisecond // how often a waiting caller looks at its context
+)
 
 // WriteHeartbeat implements hardware.Heartbeats.
-func (v *view) WriteHeartbeat(ctx context.Context, pool string, b hardware.Heartbeat) error {
-	c := &call{name: "WriteHeartbeat", object: pool, attempt: "write heartbeat to", on: "pool " + pool, mutating: true, whole: true, quiet: true, service: heartbeatTime}
-	c.work = func() error {
-		p, err := v.h.heartbeatPool(c, pool)
-		if err != nil {
-			return err
+func (v *view) WriteHeartbeat(ctx context.Context, name string, b hardware.Heartbeat) error {
+	c := &call{name: "WriteHeartbeat", object: name, attempt: "write heartbeat to", on: "pool " + name, mutating: true, whole: true, quiet: true}
+	return v.heartbeatIO(ctx, c, name, func(p *pool) { p.heartbeats[v.h.heartbeatKey(p, v.h.name)] = b })
+}
+
+// ReadHeartbeat implements hardware.Heartbeats.
+func (v *view) ReadHeartbeat(ctx context.Context, name, host string) (b hardware.Heartbeat, err error) {
+	c := &call{name: "ReadHeartbeat", object: name + "/" + host, attempt: "read heartbeat of " + host + " in", on: "pool " + name}
+	err = v.heartbeatIO(ctx, c, name, func(p *pool) { b = p.heartbeats[v.h.heartbeatKey(p, host)] })
+	return b, err
+}
+
+// heartbeatIO does I/O to a pool. What hangs is given up after a while, and
+// done when the storage goes on: the write is in the kernel's queue.
+func (v *view) heartbeatIO(ctx context.Context, c *call, name string, do func(*pool)) error {
+	h := v.h
+	c.service = heartbeatTime
+	c.start = func(answer func(error)) {
+		p, err := h.heartbeatPool(c, name)
+		switch {
+		case err != nil:
+			answer(err)
+		case !h.hangsOn(p):
+			do(p)
+			answer(nil)
+		default:
+			h.waitForIO(ctx, c, answer, p, func() { do(p) })
 		}
-		p.heartbeats[v.h.heartbeatKey(p, v.h.name)] = b
-		return nil
 	}
 	return v.do(ctx, c)
 }
 
-// ReadHeartbeat implements hardware.Heartbeats.
-func (v *view) ReadHeartbeat(ctx context.Context, pool, host string) (b hardware.Heartbeat, err error) {
-	c := &call{name: "ReadHeartbeat", object: pool + "/" + host, attempt: "read heartbeat of " + host + " in", on: "pool " + pool, service: heartbeatTime}
-	c.work = func() error {
-		p, err := v.h.heartbeatPool(c, pool)
-		if err != nil {
-			return err
+func (h *Host) waitForIO(ctx context.Context, c *call, answer func(error), p *pool, do func()) {
+	landed := false
+	var land func()
+	land = func() {
+		if h.hangsOn(p) {
+			h.stalledIO = append(h.stalledIO, land)
+			return
 		}
-		b = p.heartbeats[v.h.heartbeatKey(p, host)]
-		return nil
+		landed = true
+		if c.done && (!c.mutating || h.rand.IntN(4) == 0) {
+			return // nobody waits, or it was cancelled in time
+		}
+		do()
+		answer(nil)
 	}
-	err = v.do(ctx, c)
-	return b, err
+	h.stalledIO = append(h.stalledIO, land)
+	giveUp := h.f.s.Elapsed() + storageTimeout
+	var look func()
+	look = func() {
+		switch {
+		case landed || c.done:
+		case ctx.Err() != nil || h.f.s.Elapsed() >= giveUp:
+			answer(c.lost("no answer from storage"))
+		default:
+			h.f.s.After(storagePoll, look)
+		}
+	}
+	h.f.s.After(storagePoll, look)
 }
 
 // heartbeatPool is the pool as far as the host reaches it.

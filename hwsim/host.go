@@ -41,6 +41,9 @@ type Host struct {
 	booting    *sim.Timer
 	hangs      int // faults that let it hang
 	powerHolds int // faults that keep it off
+
+	orderedOff bool // its controller was told so: power that returns does not boot it
+	powerLog   []PowerChange
 	onBoot     []func()
 	onDown     []func()
 	onHang     []func(bool)
@@ -63,17 +66,24 @@ type Host struct {
 	held       []hardware.Event // while libvirtd hangs
 	eventFault eventFault
 
-	lostPools map[string]int
+	lostPools    map[string]int
+	hungPools    map[string]int
+	storageHolds int      // faults that let storage hang, of whatever pool
+	stalledIO    []func() // what lands when it goes on
 
+	clockOff time.Duration // what faults have set the wall clock off by
 	watchdog watchdog
 	notes    map[string][]byte
 	bmc      *bmc
 }
 
-// Name, Zone and Rack say which host it is and where it stands.
-func (h *Host) Name() string { return h.name }
-func (h *Host) Zone() string { return h.spec.Zone }
-func (h *Host) Rack() string { return h.spec.Rack }
+// Name, Zone and Rack say which host it is and where it stands, Feed and Switch
+// what it hangs on.
+func (h *Host) Name() string   { return h.name }
+func (h *Host) Zone() string   { return h.spec.Zone }
+func (h *Host) Rack() string   { return h.spec.Rack }
+func (h *Host) Feed() string   { return cmp.Or(h.spec.Feed, h.spec.Rack) }
+func (h *Host) Switch() string { return cmp.Or(h.spec.Switch, h.spec.Rack) }
 
 // Model returns the name of the machine's model.
 func (h *Host) Model() string { return cmp.Or(h.spec.Model, defaultModel) }
@@ -119,6 +129,7 @@ func newHost(f *Fleet, spec HostSpec) (*Host, error) {
 		byName:      map[string]*domain{},
 		completed:   map[string]completedJob{},
 		lostPools:   map[string]int{},
+		hungPools:   map[string]int{},
 	}
 	var err error
 	if h.facts, err = readFacts(h); err != nil {
@@ -148,12 +159,28 @@ func (h *Host) comeUp() {
 	h.linksChanged()
 }
 
-// PowerOn lets the host boot; POST and the system take their time.
+// PowerChange is when a host's power went or came, and by whom.
+type PowerChange struct {
+	At time.Duration
+	On bool
+}
+
+// PowerLog returns when the host's power went and came since the run began, in
+// order. It was on before the first, unless it was added off.
+func (h *Host) PowerLog() []PowerChange { return h.powerLog }
+
+// BootedAt returns when the host's system last came up.
+func (h *Host) BootedAt() time.Duration { return h.bootedAt }
+
+// PowerOn lets the host boot, as its button does; POST and the system take their
+// time. Without a feed it boots when the power returns.
 func (h *Host) PowerOn() {
-	if h.state != HostOff {
+	h.orderedOff = false
+	if h.state != HostOff || h.powerHolds > 0 {
 		return
 	}
 	h.state = HostBooting
+	h.powerLog = append(h.powerLog, PowerChange{At: h.f.s.Elapsed(), On: true})
 	d := h.spec.BootTime
 	if d == 0 {
 		d = between(h.rand, h.model.bootMin, h.model.bootMax)
@@ -176,12 +203,14 @@ func (h *Host) PowerOff() {
 	h.booting.Stop()
 	was := h.state
 	h.state = HostOff
+	h.powerLog = append(h.powerLog, PowerChange{At: h.f.s.Elapsed()})
 	h.f.note(h.name, "host", "power-off", "", "")
 	if was == HostBooting {
 		return
 	}
 	h.watchdog.stop()
 	h.notes = nil
+	h.stalledIO = nil
 	h.daemon = daemonDown
 	h.daemonTimer.Stop()
 	h.subs, h.held = nil, nil
@@ -213,7 +242,7 @@ func (h *Host) goDown() {
 		}
 		h.f.note(h.name, "host", "goes down", "", "reboot")
 		for _, d := range slices.Clone(h.sorted) {
-			if d.q != nil && !d.q.incoming {
+			if d.q != nil && !d.q.incoming && !d.stalled() {
 				h.emit(d, hardware.Event{Kind: hardware.EventShutdown, Detail: hardware.DetailHost})
 				d.die(hardware.DetailShutdown, hardware.DetailShutdown)
 			}

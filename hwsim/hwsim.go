@@ -63,8 +63,11 @@ type Fleet struct {
 	guests  map[string]Guest
 	faults  []*activeFault
 	cuts    []*cut
+	oneways []*oneway
+	outside map[string]int // faults that cut a link of Outside
 	ledger  *Ledger
 	onLink  []func(host, link string, up bool)
+	onNet   []func()
 	moves   []*move // that have not ended, in order of their start
 	moveSeq uint64
 }
@@ -84,6 +87,8 @@ func New(s *sim.Scheduler, o Options) *Fleet {
 		hosts:  map[string]*Host{},
 		pools:  map[string]*pool{},
 		guests: map[string]Guest{},
+
+		outside: map[string]int{},
 	}
 	f.ledger = newLedger(s, o.OnLedger)
 	return f
@@ -116,6 +121,16 @@ func (f *Fleet) Ledger() *Ledger { return f.ledger }
 
 // OnLink registers fn, called when a host's link goes down or comes back.
 func (f *Fleet) OnLink(fn func(host, link string, up bool)) { f.onLink = append(f.onLink, fn) }
+
+// OnNetwork registers fn, called when a fault on the network has begun or ended:
+// what Reaches says may have changed.
+func (f *Fleet) OnNetwork(fn func()) { f.onNet = append(f.onNet, fn) }
+
+func (f *Fleet) networkChanged() {
+	for _, fn := range f.onNet {
+		fn()
+	}
+}
 
 func (f *Fleet) note(host, component, what, object, detail string) {
 	f.s.Note(sim.Note{Host: host, Component: component, What: what, Object: object, Detail: detail})

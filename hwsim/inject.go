@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/adit-hv/adit/hardware"
 	"github.com/adit-hv/adit/sim"
@@ -59,7 +61,15 @@ func (f *Fleet) Inject(fault Fault) error {
 
 func (f *Fleet) hostsOf(fault Fault) ([]*Host, error) {
 	var hosts []*Host
+	for _, name := range fault.To {
+		if f.hosts[name] == nil && (name != Outside || fault.Kind != "net.oneway") {
+			return nil, fmt.Errorf("fault %q: no host %q in the fleet", fault, name)
+		}
+	}
 	for _, name := range append(slices.Clone(fault.On), fault.Between...) {
+		if name == Outside && (fault.Kind == "net.cut" || fault.Kind == "net.oneway") {
+			continue
+		}
 		h := f.hosts[name]
 		if h == nil {
 			return nil, fmt.Errorf("fault %q: no host %q in the fleet", fault, name)
@@ -133,6 +143,16 @@ func (f *Fleet) effect(a *activeFault, hosts []*Host) (begin func(), err error) 
 		return each(hosts, (*Host).reboot), nil
 	case "host.hang":
 		return a.toggle(hosts, (*Host).hang), nil
+	case "host.flap":
+		return f.flapEffect(a, hosts), nil
+	case "watchdog.dead":
+		return a.toggle(hosts, func(h *Host, begin bool) { h.watchdog.dead += sign(begin) }), nil
+	case "clock.jump":
+		return a.toggle(hosts, func(h *Host, begin bool) { h.clockOff += time.Duration(sign(begin)) * a.By }), nil
+	case "feed.off":
+		return f.partEffect(a, a.Feed, "feed", (*Host).Feed, (*Host).cutFeed)
+	case "switch.down":
+		return f.partEffect(a, a.Switch, "switch", (*Host).Switch, (*Host).cutSwitch)
 	case "libvirtd.crash":
 		return a.toggle(hosts, func(h *Host, begin bool) { h.hold("crash", begin) }), nil
 	case "libvirtd.hang":
@@ -141,10 +161,17 @@ func (f *Fleet) effect(a *activeFault, hosts []*Host) (begin func(), err error) 
 		return a.toggle(hosts, func(h *Host, begin bool) { h.hold("stop", begin) }), nil
 	case "net.cut":
 		return f.cutEffect(a, hosts), nil
+	case "net.oneway":
+		return f.onewayEffect(a), nil
 	case "net.slow":
 		return a.toggle(hosts, func(h *Host, begin bool) { h.nics[a.Link].slowDown(float64(a.Bandwidth), begin) }), nil
 	case "storage.lost":
 		return a.toggle(hosts, func(h *Host, begin bool) { h.loseStorage(a.Pool, begin) }), nil
+	case "storage.hang":
+		if len(hosts) == 0 {
+			hosts = f.order
+		}
+		return a.toggle(hosts, func(h *Host, begin bool) { h.hangStorage(a.Pool, begin) }), nil
 	case "storage.full":
 		return a.toggle(f.order, func(h *Host, begin bool) { h.fillStorage(a.Pool, begin) }), nil
 	case "events.lost":
@@ -164,6 +191,9 @@ func (f *Fleet) effect(a *activeFault, hosts []*Host) (begin func(), err error) 
 	case "memory.failure":
 		return func() { f.memoryFails(a, hosts) }, nil
 	}
+	if strings.HasPrefix(a.Kind, "bmc.") {
+		return a.toggle(hosts, func(h *Host, begin bool) { h.bmc.suffer(a, begin) }), nil
+	}
 	return f.domainEffect(a, hosts)
 }
 
@@ -176,7 +206,13 @@ func (f *Fleet) domainEffect(a *activeFault, hosts []*Host) (begin func(), err e
 	q := d.q
 	switch a.Kind {
 	case "qemu.crash":
-		return func() { d.die(hardware.DetailFailed, hardware.DetailCrashed) }, nil
+		return func() {
+			if d.stalled() {
+				q.killed = true // it ends once its I/O does
+				return
+			}
+			d.die(hardware.DetailFailed, hardware.DetailCrashed)
+		}, nil
 	case "qemu.hang":
 		a.end = func() {
 			q.hung--
@@ -246,12 +282,13 @@ func sign(begin bool) int {
 	return -1
 }
 
-// cutPower holds a host off: with two faults that do, it boots when both ended.
+// cutPower holds a host off: with two faults that do, it boots when both ended,
+// unless its controller was told to switch it off.
 func (h *Host) cutPower(begin bool) {
 	h.powerHolds += sign(begin)
 	if begin {
 		h.PowerOff()
-	} else if h.powerHolds == 0 {
+	} else if h.powerHolds == 0 && !h.orderedOff {
 		h.PowerOn()
 	}
 }
@@ -264,22 +301,127 @@ func (f *Fleet) cutEffect(a *activeFault, hosts []*Host) func() {
 		a.end = func() {
 			f.cuts = slices.DeleteFunc(f.cuts, func(o *cut) bool { return o == c })
 			changed()
+			f.networkChanged()
 		}
 		return func() {
 			f.cuts = append(f.cuts, c)
 			changed()
+			f.networkChanged()
 		}
 	}
-	return a.toggle(hosts, func(h *Host, begin bool) {
-		n := h.nics[a.Link]
-		n.cuts += sign(begin)
-		h.linksChanged()
-		if begin && n.cuts == 1 || !begin && n.cuts == 0 {
-			for _, fn := range f.onLink {
-				fn(h.name, a.Link, !begin)
+	cut := a.toggle(hosts, func(h *Host, begin bool) { h.cutLink(a.Link, begin) })
+	if !slices.Contains(a.On, Outside) {
+		return cut
+	}
+	heal := a.end
+	a.end = func() {
+		f.cutOutside(a.Link, false)
+		heal()
+	}
+	return func() {
+		f.cutOutside(a.Link, true)
+		cut()
+	}
+}
+
+// cutLink takes a link from a host, or gives it back.
+func (h *Host) cutLink(link string, begin bool) {
+	n := h.nics[link]
+	n.cuts += sign(begin)
+	h.linksChanged()
+	if begin && n.cuts == 1 || !begin && n.cuts == 0 {
+		for _, fn := range h.f.onLink {
+			fn(h.name, link, !begin)
+		}
+	}
+	if link == LinkStorage {
+		h.storageHolds += sign(begin)
+		h.storageChanged()
+	}
+	h.f.networkChanged()
+}
+
+// cutOutside takes a link from all that is no host.
+func (f *Fleet) cutOutside(link string, begin bool) {
+	f.outside[link] += sign(begin)
+	f.networkChanged()
+}
+
+// onewayEffect loses packets in one direction.
+func (f *Fleet) onewayEffect(a *activeFault) func() {
+	o := &oneway{link: a.Link, from: a.On, to: a.To}
+	changed := func() {
+		for _, h := range f.order {
+			h.linksChanged()
+		}
+		f.networkChanged()
+	}
+	a.end = func() {
+		f.oneways = slices.DeleteFunc(f.oneways, func(other *oneway) bool { return other == o })
+		changed()
+	}
+	return func() {
+		f.oneways = append(f.oneways, o)
+		changed()
+	}
+}
+
+// partEffect strikes all hosts that hang on a part of the site: name is one
+// part or more, of is which one a host hangs on.
+func (f *Fleet) partEffect(a *activeFault, name, part string, of func(*Host) string, effect func(*Host, bool)) (func(), error) {
+	var struck []*Host
+	for _, one := range strings.Split(name, ",") {
+		found := false
+		for _, h := range f.order {
+			if of(h) == one {
+				found, struck = true, append(struck, h)
 			}
 		}
-	})
+		if !found {
+			return nil, fmt.Errorf("fault %q: no host is on a %s %q", a.Fault, part, one)
+		}
+	}
+	return a.toggle(struck, effect), nil
+}
+
+// cutFeed takes the power from a host and its management controller.
+func (h *Host) cutFeed(begin bool) {
+	h.bmc.cutPower(begin)
+	h.cutPower(begin)
+}
+
+// cutSwitch takes the links that go over the rack's switch.
+func (h *Host) cutSwitch(begin bool) {
+	h.cutLink(LinkManagement, begin)
+	h.cutLink(LinkMigration, begin)
+}
+
+// flapEffect lets the power, or a link, go and come.
+func (f *Fleet) flapEffect(a *activeFault, hosts []*Host) func() {
+	down := false
+	var timer *sim.Timer
+	turn := func() {
+		down = !down
+		for _, h := range hosts {
+			if a.Link != "" {
+				h.cutLink(a.Link, down)
+			} else {
+				h.cutPower(down)
+			}
+		}
+	}
+	var next func()
+	next = func() {
+		turn()
+		timer = f.s.After(a.Every, next)
+	}
+	a.end = func() {
+		timer.Stop()
+		if down {
+			turn()
+		}
+	}
+	return next
 }
 
 func (n *nic) slowDown(bytesPerSecond float64, begin bool) {

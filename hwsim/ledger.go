@@ -5,6 +5,7 @@ package hwsim
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -17,7 +18,8 @@ type Ledger struct {
 	s          *sim.Scheduler
 	on         func(LedgerEvent)
 	segments   []Segment
-	open       map[copyKey]int // index of a copy's last segment, while it has a QEMU
+	history    map[copyKey][]int // indices of a copy's segments
+	open       map[copyKey]int   // index of a copy's last segment, while it has a QEMU
 	copies     map[string][]string
 	writers    map[string][]string
 	migrations []Migration
@@ -102,7 +104,7 @@ func newLedger(s *sim.Scheduler, on func(LedgerEvent)) *Ledger {
 	if on == nil {
 		on = func(LedgerEvent) {}
 	}
-	return &Ledger{s: s, on: on, open: map[copyKey]int{}, copies: map[string][]string{}, writers: map[string][]string{}}
+	return &Ledger{s: s, on: on, open: map[copyKey]int{}, history: map[copyKey][]int{}, copies: map[string][]string{}, writers: map[string][]string{}}
 }
 
 // Segments returns all segments in order of their start.
@@ -136,6 +138,21 @@ func (l *Ledger) Copies() []Segment {
 	return out
 }
 
+// CopyAt returns what a host's copy of a VM was doing at a time of the run, up
+// to now. A copy that runs or is paused has its disks open: it could write them
+// then, or as soon as it runs on. At the instant of a change it is the new state.
+func (l *Ledger) CopyAt(vm, host string, at time.Duration) CopyState {
+	history := l.history[copyKey{vm, host}]
+	i := sort.Search(len(history), func(i int) bool { return l.segments[history[i]].From > at })
+	if i == 0 {
+		return CopyGone
+	}
+	if s := l.segments[history[i-1]]; s.Open || at < s.To {
+		return s.State
+	}
+	return CopyGone
+}
+
 // Writers returns the hosts that can write the volume, sorted.
 func (l *Ledger) Writers(volume string) []string { return l.writers[volume] }
 
@@ -153,6 +170,7 @@ func (l *Ledger) set(d *domain, host string, state CopyState) {
 	seg := Segment{VM: vm, Name: d.name, Host: host, State: state, Token: d.token(), From: now, Open: state != CopyGone}
 	if state != CopyGone {
 		l.open[key] = len(l.segments)
+		l.history[key] = append(l.history[key], len(l.segments))
 		l.segments = append(l.segments, seg)
 	}
 	l.copies[vm] = without(l.copies[vm], host)

@@ -75,6 +75,8 @@ func (mv *move) connectTime() time.Duration {
 		return 10 * time.Second // packets vanish until the connect gives up
 	case mv.dst.daemon == daemonHung:
 		return keepalive
+	case mv.dst.hangsFor(mv.spec.Disks):
+		return mv.f.o.CallTimeout
 	case mv.dst.daemon != daemonUp:
 		return 5 * time.Millisecond
 	}
@@ -122,6 +124,9 @@ func (mv *move) targetTakes() error {
 		return mv.error(hardware.Unavailable, hardware.ReasonOther, "libvirtd on %s does not answer", t.name)
 	case t.daemon != daemonUp:
 		return mv.error(hardware.Unavailable, hardware.ReasonOther, "connect to libvirtd on %s: connection refused", t.name)
+	}
+	if t.hangsFor(mv.spec.Disks) {
+		return mv.error(hardware.Unavailable, hardware.ReasonOther, "QEMU on %s does not come up: its storage does not answer", t.name)
 	}
 	if d := t.domains[mv.sd.uuid]; d != nil && d.q != nil {
 		return mv.error(hardware.Refused, hardware.ReasonInvalidState, "the domain is active on %s", t.name)

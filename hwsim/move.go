@@ -226,6 +226,10 @@ func (mv *move) announce(round uint64) {
 // failWithoutDisks ends a switch-over to a target that has lost its storage:
 // its QEMU cannot activate the disks.
 func (mv *move) failWithoutDisks() {
+	if (mv.sd.stalled() || mv.dst.hangsFor(mv.spec.Disks)) && !mv.failing {
+		mv.strike("operation failed: the disks' I/O does not come to its end")
+		return
+	}
 	for _, disk := range mv.spec.Disks {
 		if disk.Volume == "" {
 			continue

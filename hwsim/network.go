@@ -16,12 +16,13 @@ const (
 	LinkMigration  = "migration"
 	LinkManagement = "management"
 	LinkBMC        = "bmc"
+	LinkStorage    = "storage"
 )
 
 // Outside is who is no host: where the services run and people sit.
 const Outside = "outside"
 
-var links = []string{LinkMigration, LinkManagement, LinkBMC}
+var links = []string{LinkMigration, LinkManagement, LinkBMC, LinkStorage}
 
 // nic is a host's end of one link: so many bytes a second each way.
 type nic struct {
@@ -49,6 +50,12 @@ type cut struct {
 	hosts []string
 }
 
+// oneway is a fault that loses packets in one direction; no to is to all.
+type oneway struct {
+	link     string
+	from, to []string
+}
+
 func newNICs(h *Host) map[string]*nic {
 	const gbit = 1e9 / 8
 	return map[string]*nic{
@@ -62,7 +69,8 @@ func newNICs(h *Host) map[string]*nic {
 			bandwidth: 10 * gbit,
 			latency:   cmp.Or(h.spec.ManagementLatency, 500*time.Microsecond),
 		},
-		LinkBMC: {h: h, link: LinkBMC, bandwidth: gbit},
+		LinkBMC:     {h: h, link: LinkBMC, bandwidth: gbit},
+		LinkStorage: {h: h, link: LinkStorage, bandwidth: 25 * gbit},
 	}
 }
 
@@ -97,7 +105,12 @@ func (f *Fleet) Reach(a, b *Host, link string) bool {
 // Outside stands for all that is no host.
 func (f *Fleet) Reaches(from, to, link string) bool {
 	for _, name := range []string{from, to} {
-		if name != Outside && !f.hosts[name].LinkUp(link) {
+		if name == Outside && f.outside[link] > 0 || name != Outside && !f.hosts[name].LinkUp(link) {
+			return false
+		}
+	}
+	for _, o := range f.oneways {
+		if o.link == link && slices.Contains(o.from, from) && (o.to == nil || slices.Contains(o.to, to)) {
 			return false
 		}
 	}

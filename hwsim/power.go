@@ -76,20 +76,50 @@ func (p *power) send(r request) error {
 	if h == nil {
 		return p.fail(r, hardware.Refused, "no such host")
 	}
-	if !p.f.Reaches(Outside, p.host, LinkBMC) {
+	b := h.bmc.behind()
+	at := b.h.name // on whose network it is
+	if !p.f.Reaches(Outside, at, LinkBMC) {
 		p.wait(bmcConnect)
 		return p.fail(r, hardware.Unavailable, "connect: no answer within %v", bmcConnect)
 	}
-	b := h.bmc
 	way := between(b.draws(), 20*time.Millisecond, 150*time.Millisecond)
 	p.wait(way)
-	err := r.work(b)
+	if b.has("bmc.hang") {
+		return p.hang(r, b)
+	}
+	err := p.serve(r, b)
 	p.wait(way)
-	if !p.f.Reaches(p.host, Outside, LinkBMC) {
+	if b.has("bmc.mute") || !p.f.Reaches(at, Outside, LinkBMC) {
 		p.wait(bmcTimeout)
 		return p.lost(r)
 	}
 	return err
+}
+
+// serve is what the controller does with a request.
+func (p *power) serve(r request, b *bmc) error {
+	switch {
+	case b.has("bmc.credentials"):
+		return p.fail(r, hardware.Refused, "401 Unauthorized: the credentials are not accepted")
+	case r.mutating && b.has("bmc.refuse"):
+		return p.fail(r, hardware.Refused, "the action is not allowed in the current state of the resource")
+	}
+	return r.work(b)
+}
+
+// hang is a request to a controller that stands still. It may be served when
+// that goes on, after nobody waits any more.
+func (p *power) hang(r request, b *bmc) error {
+	if r.mutating {
+		b.pending = append(b.pending, func() {
+			if b.draws().IntN(2) == 0 {
+				p.f.note(p.host, "bmc", "late "+r.name, r.object, "the caller has given up")
+				_ = p.serve(r, b) // nobody is there to be told
+			}
+		})
+	}
+	p.wait(bmcTimeout)
+	return p.lost(r)
 }
 
 // wait lets virtual time pass on a task.

@@ -12,6 +12,11 @@ type HostSpec struct {
 	Zone  string
 	Rack  string
 
+	// Feed is the power feed the host and its management controller hang on,
+	// Switch that of its management and migration links. "" is the rack's own.
+	Feed   string
+	Switch string
+
 	Cells           int // NUMA cells
 	CPUs            int // logical, in all cells together
 	MemoryKiB       uint64

@@ -241,6 +241,61 @@ func (h *Host) loseStorage(pool string, begin bool) {
 	}
 }
 
+// hangStorage begins or ends I/O to a pool that hangs.
+func (h *Host) hangStorage(pool string, begin bool) {
+	h.hungPools[pool] += sign(begin)
+	h.storageHolds += sign(begin)
+	h.storageChanged()
+}
+
+// hangsOn reports whether the host's I/O to a pool stands still.
+func (h *Host) hangsOn(p *pool) bool {
+	return h.storageHolds > 0 && (h.hungPools[p.spec.Name] > 0 || p.spec.Shared && h.nics[LinkStorage].cuts > 0)
+}
+
+// hangsFor reports whether one of the disks cannot be opened, without an error.
+func (h *Host) hangsFor(disks []hardware.Disk) bool {
+	if h.storageHolds == 0 {
+		return false
+	}
+	return slices.ContainsFunc(disks, func(d hardware.Disk) bool {
+		p, _, err := h.f.poolOf(d.Volume)
+		return err == nil && h.hangsOn(p)
+	})
+}
+
+// stalled reports whether the guest waits for its disks. Its CPUs run, and it
+// could write at any moment: for the ledger it runs.
+func (d *domain) stalled() bool {
+	if d.h.storageHolds == 0 || d.q == nil {
+		return false
+	}
+	return slices.ContainsFunc(d.q.open, func(o openDisk) bool {
+		poolName, _, _ := strings.Cut(o.key, "/")
+		return d.h.hangsOn(d.h.f.pools[poolName])
+	})
+}
+
+// storageChanged lets guests stall, or go on: all at once, and what was killed
+// meanwhile ends.
+func (h *Host) storageChanged() {
+	for _, d := range slices.Clone(h.sorted) {
+		switch {
+		case d.q == nil:
+		case d.q.killed && !d.stalled():
+			d.die(hardware.DetailDestroyed, hardware.DetailDestroyed)
+		case d.q.guest != nil:
+			d.q.guest.setRunning(d.cpusRun() && !d.stalled())
+		}
+	}
+	stalled := h.stalledIO
+	h.stalledIO = nil
+	for _, land := range stalled {
+		land()
+	}
+	h.goOn()
+}
+
 // fillStorage begins or ends a full pool, of which the host hears when a guest
 // writes. It is called for each host of the fleet.
 func (h *Host) fillStorage(pool string, begin bool) {

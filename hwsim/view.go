@@ -22,6 +22,7 @@ var _ hardware.Host = (*view)(nil)
 const (
 	defineTime  = 3 * time.Millisecond
 	startTime   = 1150 * time.Millisecond // 0.24 s of it QEMU, the rest 410 QMP round trips
+	killTime    = 15 * time.Second        // libvirt's wait for a QEMU that SIGKILL does not end
 	destroyTime = 211 * time.Millisecond  // libvirt looks each 200 ms whether QEMU is gone
 	monitorTime = 4 * time.Millisecond
 	statsTime   = 15 * time.Millisecond
@@ -158,6 +159,10 @@ func (v *view) Undefine(ctx context.Context, uuid string) error {
 func (v *view) Start(ctx context.Context, uuid string, o hardware.StartOptions) error {
 	c := v.h.domainCall("Start", "start", uuid)
 	c.service = startTime
+	c.storage = func() bool {
+		d := v.h.domains[uuid]
+		return d != nil && d.q == nil && v.h.hangsFor(d.def.Disks)
+	}
 	c.work = func() error { return v.h.start(c, uuid, o) }
 	return v.do(ctx, c)
 }
@@ -227,17 +232,31 @@ func (v *view) Shutdown(ctx context.Context, uuid string) error {
 	return v.do(ctx, c)
 }
 
-// Destroy implements hardware.Domains. A hung QEMU is killed all the same.
+// Destroy implements hardware.Domains. A hung QEMU is killed all the same; one
+// whose I/O hangs ends only when that does.
 func (v *view) Destroy(ctx context.Context, uuid string) error {
 	c := v.h.domainCall("Destroy", "destroy", uuid)
 	c.service = destroyTime
-	c.work = func() error {
+	c.start = func(answer func(error)) {
 		d := v.h.domains[uuid]
 		if d == nil {
-			return v.h.noDomain(c)
+			answer(v.h.noDomain(c))
+			return
 		}
-		d.die(hardware.DetailDestroyed, hardware.DetailDestroyed)
-		return nil
+		if !d.stalled() {
+			d.die(hardware.DetailDestroyed, hardware.DetailDestroyed)
+			answer(nil)
+			return
+		}
+		q := d.q
+		q.killed = true
+		v.h.f.s.After(killTime, func() {
+			if d.q == q {
+				answer(c.fail(hardware.Unknown, "QEMU does not end: Device or resource busy"))
+				return
+			}
+			answer(nil)
+		})
 	}
 	return v.do(ctx, c)
 }
@@ -271,7 +290,13 @@ func (v *view) Reset(ctx context.Context, uuid string) error {
 
 // Suspend implements hardware.Domains.
 func (v *view) Suspend(ctx context.Context, uuid string) error {
-	return v.withActive(ctx, "Suspend", "suspend", uuid, monitorTime, func(c *call, d *domain) error {
+	c := v.h.domainCall("Suspend", "suspend", uuid)
+	c.service = monitorTime
+	c.storage = func() bool { // QEMU waits for its I/O before it stops
+		d := v.h.domains[uuid]
+		return d != nil && d.cpusRun() && d.stalled()
+	}
+	return v.onActive(ctx, c, func(c *call, d *domain) error {
 		switch {
 		case d.state == hardware.StatePaused:
 			return nil

@@ -17,6 +17,7 @@ type watchdog struct {
 	timeout time.Duration
 	due     time.Duration // true time at which it bites
 	timer   *sim.Timer    // looks at due, which feeding moves
+	dead    int           // faults under which it does not bite
 }
 
 func (w *watchdog) stop() {
@@ -49,6 +50,10 @@ func (h *Host) watchdogLooks() {
 		return
 	}
 	w.timer = nil
+	if w.dead > 0 {
+		h.f.note(h.name, "watchdog", "does not bite", "", "not fed for "+w.timeout.String())
+		return
+	}
 	h.f.note(h.name, "watchdog", "bites", "", "not fed for "+w.timeout.String())
 	h.reboot()
 }

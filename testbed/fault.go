@@ -65,9 +65,9 @@ func (f Fault) Check(spec Spec) error {
 	if pool := f.args["pool"]; pool != "" && pool != nova.SharedPool {
 		return fmt.Errorf("pool=%s is no pool; the pool of the VMs' disks is %s", pool, nova.SharedPool)
 	}
-	for _, key := range []string{"on", "between"} {
-		if f.args[key] != "" {
-			if err := spec.checkHosts(f.args[key]); err != nil {
+	for _, key := range []string{"on", "between", "to"} {
+		if hosts, _ := withoutOutside(f.args[key]); hosts != "" {
+			if err := spec.checkHosts(hosts); err != nil {
 				return err
 			}
 		}
@@ -109,6 +109,12 @@ func (f Fault) checkAPI(spec Spec) error {
 		return err
 	}
 	return nil
+}
+
+// withoutOutside takes hwsim.Outside out of a list of hosts: it is no pattern.
+func withoutOutside(list string) (hosts string, outside bool) {
+	kept := slices.DeleteFunc(words(list), func(s string) bool { return s == hwsim.Outside })
+	return strings.Join(kept, ","), len(kept) < len(words(list))
 }
 
 // words are the parts of a list with commas; an empty list has none.
@@ -158,9 +164,17 @@ func (w *World) injectHardware(f Fault) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range []*[]string{&fault.On, &fault.Between} {
-		if len(*list) > 0 {
-			*list = w.hosts(strings.Join(*list, ","))
+	for _, list := range []*[]string{&fault.On, &fault.Between, &fault.To} {
+		if len(*list) == 0 {
+			continue
+		}
+		hosts, outside := withoutOutside(strings.Join(*list, ","))
+		*list = nil
+		if hosts != "" {
+			*list = w.hosts(hosts)
+		}
+		if outside {
+			*list = append(*list, hwsim.Outside)
 		}
 	}
 	if fault.VM == "" {
