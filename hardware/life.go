@@ -14,7 +14,7 @@ type Watchdog interface {
 	Watchdog(ctx context.Context) (WatchdogState, error)
 
 	// FeedWatchdog arms the timer, or sets it anew: the machine is reset once
-	// timeout has passed. A machine without one refuses with ReasonUnsupported.
+	// timeout has passed, which counts in whole seconds. A machine without one refuses with ReasonUnsupported.
 	FeedWatchdog(ctx context.Context, timeout time.Duration) error
 
 	// DisarmWatchdog stops the timer.

@@ -3,6 +3,7 @@
 package hwsim_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 )
 
 var _ = conformance.Suite(conformance.Subject{Name: "hwsim", New: newLab})
+
+var _ = conformance.PowerSuite(conformance.PowerSubject{Name: "hwsim's controllers", New: newPowerLab})
 
 func TestConformance(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
@@ -42,16 +45,10 @@ func newLab() conformance.Lab {
 		must(f.AddVolume(name, 64<<20, hosts...))
 		return name
 	}
+	lab.Pool = "shared"
 	lab.Volume = func() string { return volume("shared") }
 	lab.LocalVolume = func() string { return volume("local", names...) }
-	lab.Run = func(fn func()) {
-		done := false
-		s.Go(func(*sim.Task) {
-			defer func() { done = true }()
-			fn()
-		})
-		s.RunWhile(func() bool { return !done })
-	}
+	lab.Run = func(fn func()) { runOnTask(s, fn) }
 	lab.Pass = func(d time.Duration) { s.Current().Sleep(d) }
 	lab.Behave = func(uuid string, b conformance.Behaviour) error {
 		f.SetGuest(uuid, hwsim.Guest{
@@ -60,11 +57,40 @@ func newLab() conformance.Lab {
 		})
 		return nil
 	}
-	lab.Break = func(text string) (func(), error) {
-		fault, err := hwsim.ParseFault(text)
-		must(err) // a fault the simulator cannot do is a failure, not a skip
-		must(f.Inject(fault))
-		return func() { f.Heal(fault) }, nil
-	}
+	lab.Break = func(text string) (func(), error) { return breakIt(f, text) }
 	return lab
+}
+
+func newPowerLab() conformance.PowerLab {
+	s := sim.New(sim.Options{Seed: uint64(ginkgo.GinkgoRandomSeed())})
+	f := hwsim.New(s, hwsim.Options{})
+	h, err := f.AddHost(hwsim.HostSpec{Name: "node001", Model: "r640"})
+	gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
+	lab := conformance.PowerLab{Power: f.Power("node001", "conformance"), Host: "node001"}
+	runOnTask(s, func() { lab.Identity, err = h.Hardware("conformance").Identity(context.Background()) })
+	gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
+	lab.State = func() bool { return h.State() != hwsim.HostOff }
+	lab.Run = func(fn func()) { runOnTask(s, fn) }
+	lab.Pass = func(d time.Duration) { s.Current().Sleep(d) }
+	lab.Elapsed = s.Elapsed
+	lab.Break = func(text string) (func(), error) { return breakIt(f, text) }
+	return lab
+}
+
+func runOnTask(s *sim.Scheduler, fn func()) {
+	done := false
+	s.Go(func(*sim.Task) {
+		defer func() { done = true }()
+		fn()
+	})
+	s.RunWhile(func() bool { return !done })
+}
+
+// breakIt lets a fault begin; one the simulator cannot do is a failure and no
+// skip.
+func breakIt(f *hwsim.Fleet, text string) (heal func(), err error) {
+	fault, err := hwsim.ParseFault(text)
+	gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
+	gomega.ExpectWithOffset(1, f.Inject(fault)).To(gomega.Succeed())
+	return func() { f.Heal(fault) }, nil
 }

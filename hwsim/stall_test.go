@@ -115,6 +115,18 @@ func TestWhenStorageHangsGuestsStallAndGoOnAtOnce(t *testing.T) {
 	}
 }
 
+func TestAGuestThatStallsDoesNotGoOnByAnotherDoor(t *testing.T) {
+	w := newWorld(t, 1)
+	w.f.SetGuest(vmA, hwsim.Guest{BootTime: 20 * time.Second, Agent: true})
+	w.must(w.boot("a", w.spec(vmA, "a", "shared/a")))
+	w.inject("qemu.hang vm=a for=10s")
+	w.inject("storage.hang pool=shared for=5m")
+	w.pass(4 * time.Minute)
+	if w.count("libvirt", string(hardware.EventAgent)) != 0 {
+		t.Error("it booted without its disk")
+	}
+}
+
 func TestAStalledQEMUCannotBeKilledAndEndsWithItsIO(t *testing.T) {
 	w := newWorld(t, 1)
 	w.must(w.boot("a", w.spec(vmA, "a", "shared/a")))

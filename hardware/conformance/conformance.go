@@ -45,6 +45,10 @@ type Lab struct {
 	Volume      func() string
 	LocalVolume func() string
 
+	// Pool is the shared storage in which the hosts have their heartbeats, none
+	// of them written yet; "" is none, and the cases are skipped.
+	Pool string
+
 	// Behave lets the VM of that UUID behave so from its next start on. An
 	// error says that the subject cannot, and the case is skipped.
 	Behave func(uuid string, b Behaviour) error
@@ -96,6 +100,10 @@ func Suite(subject Subject) bool {
 		ginkgo.Describe("migration that fails", func() { failures(s) })
 		ginkgo.Describe("post-copy", func() { postCopy(s) })
 		ginkgo.Describe("daemons and power", func() { daemons(s) })
+		ginkgo.Describe("watchdog", func() { watchdogs(s) })
+		ginkgo.Describe("heartbeats", func() { heartbeats(s) })
+		ginkgo.Describe("peers", func() { peers(s) })
+		ginkgo.Describe("notes", func() { notes(s) })
 	})
 }
 
@@ -105,22 +113,27 @@ type suite struct{ subject Subject }
 func (s *suite) it(text string, body func(*lab)) {
 	ginkgo.It(text, func() {
 		l := &lab{Lab: s.subject.New(), ctx: context.Background()}
-		if l.Close != nil {
-			defer l.Close()
-		}
-		done := false
-		l.Run(func() {
-			defer ginkgo.GinkgoRecover()
-			body(l)
-			done = true
-		})
-		if !done && !ginkgo.CurrentSpecReport().Failed() && l.skipped == "" {
-			ginkgo.Fail("the case never came to its end: a call did not return")
-		}
-		if l.skipped != "" {
-			ginkgo.Skip(l.skipped)
-		}
+		runCase(l, func() { body(l) })
 	})
+}
+
+// runCase runs a case in its lab, and sees that it came to its end.
+func runCase(l *lab, body func()) {
+	if l.Close != nil {
+		defer l.Close()
+	}
+	done := false
+	l.Run(func() {
+		defer ginkgo.GinkgoRecover()
+		body()
+		done = true
+	})
+	if !done && !ginkgo.CurrentSpecReport().Failed() && l.skipped == "" {
+		ginkgo.Fail("the case never came to its end: a call did not return")
+	}
+	if l.skipped != "" {
+		ginkgo.Skip(l.skipped)
+	}
 }
 
 type lab struct {
@@ -148,7 +161,7 @@ func (l *lab) spec() hardware.DomainSpec {
 	l.behave(uuid, Behaviour{})
 	return hardware.DomainSpec{
 		UUID: uuid, Name: name, MemoryKiB: 256 << 10, VCPUs: 1,
-		Owner:      &hardware.Owner{Namespace: "default", Name: name, UID: uuid, Generation: int64(l.count)},
+		Owner:      &hardware.Owner{Namespace: "default", Name: name, UID: uuid, Generation: int64(l.count), Protected: true},
 		Disks:      []hardware.Disk{{Target: "vda", Bus: "virtio", Volume: l.Volume(), Serial: "root"}},
 		Interfaces: []hardware.Interface{{MAC: fmt.Sprintf("52:54:00:00:00:%02x", l.count), Bridge: "br-int", Port: uuid}},
 		GuestAgent: true, SerialConsole: true, Graphics: true,
