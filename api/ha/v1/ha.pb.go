@@ -35,7 +35,7 @@ type ReportRequest struct {
 	Seq    uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`     // of the report within boot and epoch: grows by one
 	Uptime *durationpb.Duration   `protobuf:"bytes,5,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	// full: the report holds all instances. Otherwise it holds those that changed
-	// since report base, which the service must have.
+	// since report base, which the service must have taken, whatever it took since.
 	Full           bool            `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
 	Base           uint64          `protobuf:"varint,7,opt,name=base,proto3" json:"base,omitempty"`
 	Instances      []*Instance     `protobuf:"bytes,8,rep,name=instances,proto3" json:"instances,omitempty"`                                // sorted by uuid
@@ -509,6 +509,7 @@ type Lease struct {
 	Stopped       bool                   `protobuf:"varint,3,opt,name=stopped,proto3" json:"stopped,omitempty"` // lapsed, and no protected VM is left
 	Term          *durationpb.Duration   `protobuf:"bytes,4,opt,name=term,proto3" json:"term,omitempty"`        // how long a renewal lasts
 	Stop          *durationpb.Duration   `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`        // how long stopping the VMs may take
+	Off           bool                   `protobuf:"varint,6,opt,name=off,proto3" json:"off,omitempty"`         // high availability is off here: no lease is kept, nothing is stopped
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -578,6 +579,13 @@ func (x *Lease) GetStop() *durationpb.Duration {
 	return nil
 }
 
+func (x *Lease) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
 // Storage is how the host's own heartbeat in a pool goes.
 type Storage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -641,15 +649,17 @@ func (x *Storage) GetAge() *durationpb.Duration {
 
 // Witness is what this host sees of another that it was asked to watch.
 type Witness struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	Management    bool                   `protobuf:"varint,2,opt,name=management,proto3" json:"management,omitempty"` // it answers on that network
-	Migration     bool                   `protobuf:"varint,3,opt,name=migration,proto3" json:"migration,omitempty"`
-	Storage       bool                   `protobuf:"varint,4,opt,name=storage,proto3" json:"storage,omitempty"` // its heartbeat could be read
-	Boot          string                 `protobuf:"bytes,5,opt,name=boot,proto3" json:"boot,omitempty"`        // of the heartbeat
-	Count         uint64                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`     // of the heartbeat
-	Lapsed        bool                   `protobuf:"varint,7,opt,name=lapsed,proto3" json:"lapsed,omitempty"`   // of the heartbeat
-	Still         *durationpb.Duration   `protobuf:"bytes,8,opt,name=still,proto3" json:"still,omitempty"`      // how long the heartbeat has not changed, as seen from here
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Host       string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Management bool                   `protobuf:"varint,2,opt,name=management,proto3" json:"management,omitempty"` // it answers on that network
+	Migration  bool                   `protobuf:"varint,3,opt,name=migration,proto3" json:"migration,omitempty"`
+	Storage    bool                   `protobuf:"varint,4,opt,name=storage,proto3" json:"storage,omitempty"` // its heartbeat can be read
+	Boot       string                 `protobuf:"bytes,5,opt,name=boot,proto3" json:"boot,omitempty"`        // of the heartbeat
+	Count      uint64                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`     // of the heartbeat
+	Lapsed     bool                   `protobuf:"varint,7,opt,name=lapsed,proto3" json:"lapsed,omitempty"`   // of the heartbeat
+	// still: how long the heartbeat had not changed when it was last read from here.
+	// It does not grow while nothing can be read.
+	Still         *durationpb.Duration `protobuf:"bytes,8,opt,name=still,proto3" json:"still,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -749,9 +759,14 @@ type ReportResponse struct {
 	// granted renews the run lease, counted from when the report was sent. A host
 	// that has booted anew, or has lost its lease, runs protected VMs only after
 	// such a grant.
-	Granted       bool     `protobuf:"varint,5,opt,name=granted,proto3" json:"granted,omitempty"`
-	Refused       string   `protobuf:"bytes,6,opt,name=refused,proto3" json:"refused,omitempty"` // why not, for people
-	Watch         []string `protobuf:"bytes,7,rep,name=watch,proto3" json:"watch,omitempty"`     // whom to witness from now on
+	Granted bool     `protobuf:"varint,5,opt,name=granted,proto3" json:"granted,omitempty"`
+	Refused string   `protobuf:"bytes,6,opt,name=refused,proto3" json:"refused,omitempty"` // why not, for people
+	Watch   []string `protobuf:"bytes,7,rep,name=watch,proto3" json:"watch,omitempty"`     // whom to witness from now on
+	// off: high availability is off on that host. It disarms its watchdog and runs
+	// protected VMs without a lease, until an answer that does not say so.
+	// Whoever answers so forgets first that the host's watchdog was armed: until the
+	// host reports it anew, the end of its lease proves nothing.
+	Off           bool `protobuf:"varint,8,opt,name=off,proto3" json:"off,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +850,13 @@ func (x *ReportResponse) GetWatch() []string {
 	return nil
 }
 
+func (x *ReportResponse) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
 var File_api_ha_v1_ha_proto protoreflect.FileDescriptor
 
 const file_api_ha_v1_ha_proto_rawDesc = "" +
@@ -882,13 +904,14 @@ const file_api_ha_v1_ha_proto_rawDesc = "" +
 	"\bWatchdog\x12\x18\n" +
 	"\apresent\x18\x01 \x01(\bR\apresent\x12\x14\n" +
 	"\x05armed\x18\x02 \x01(\bR\x05armed\x123\n" +
-	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xad\x01\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xbf\x01\n" +
 	"\x05Lease\x12\x14\n" +
 	"\x05valid\x18\x01 \x01(\bR\x05valid\x12\x16\n" +
 	"\x06lapsed\x18\x02 \x01(\bR\x06lapsed\x12\x18\n" +
 	"\astopped\x18\x03 \x01(\bR\astopped\x12-\n" +
 	"\x04term\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04term\x12-\n" +
-	"\x04stop\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04stop\"f\n" +
+	"\x04stop\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04stop\x12\x10\n" +
+	"\x03off\x18\x06 \x01(\bR\x03off\"f\n" +
 	"\aStorage\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1a\n" +
 	"\bwritable\x18\x02 \x01(\bR\bwritable\x12+\n" +
@@ -903,7 +926,7 @@ const file_api_ha_v1_ha_proto_rawDesc = "" +
 	"\x04boot\x18\x05 \x01(\tR\x04boot\x12\x14\n" +
 	"\x05count\x18\x06 \x01(\x04R\x05count\x12\x16\n" +
 	"\x06lapsed\x18\a \x01(\bR\x06lapsed\x12/\n" +
-	"\x05still\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05still\"\xb4\x01\n" +
+	"\x05still\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05still\"\xc6\x01\n" +
 	"\x0eReportResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\bR\x06leader\x12\x16\n" +
 	"\x06resync\x18\x02 \x01(\bR\x06resync\x12\x10\n" +
@@ -911,7 +934,8 @@ const file_api_ha_v1_ha_proto_rawDesc = "" +
 	"\x06events\x18\x04 \x01(\x04R\x06events\x12\x18\n" +
 	"\agranted\x18\x05 \x01(\bR\agranted\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\tR\arefused\x12\x14\n" +
-	"\x05watch\x18\a \x03(\tR\x05watch2S\n" +
+	"\x05watch\x18\a \x03(\tR\x05watch\x12\x10\n" +
+	"\x03off\x18\b \x01(\bR\x03off2S\n" +
 	"\x10HighAvailability\x12?\n" +
 	"\x06Report\x12\x19.adit.ha.v1.ReportRequest\x1a\x1a.adit.ha.v1.ReportResponseB(Z&github.com/adit-hv/adit/api/ha/v1;hav1b\x06proto3"
 
