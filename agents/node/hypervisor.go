@@ -58,7 +58,10 @@ func (r *hypervisorReconciler) take(e hardware.Event, q queue) {
 	case hardware.EventGap, hardware.EventConnectionLost:
 		r.host.notes.daemonChanged()
 		q.Add(request)
-	case hardware.EventDefined, hardware.EventUndefined, hardware.EventStarted, hardware.EventStopped, hardware.EventCrashed:
+	case hardware.EventDefined, hardware.EventStarted:
+		// What has come can wait for the next look: whoever sent it knows.
+		r.host.notes.domainsChanged()
+	case hardware.EventUndefined, hardware.EventStopped, hardware.EventCrashed:
 		r.host.notes.domainsChanged()
 		q.AddAfter(request, r.o.Coalesce)
 	}
@@ -184,7 +187,7 @@ func (r *hypervisorReconciler) register(ctx context.Context, seen observation) e
 	if err := r.client.Patch(ctx, seen.hv, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("record identity: %w", err)
 	}
-	r.lastWrite.note(before, seen.hv)
+	r.lastWrite.note(before, seen.hv.DeepCopy())
 	ctrl.LoggerFrom(ctx).Info("Registered this machine")
 	return nil
 }
@@ -206,7 +209,8 @@ func (r *hypervisorReconciler) writeStatus(ctx context.Context, seen observation
 	if equal.Values(&seen.hv.Status, &p.status) {
 		return nil
 	}
-	after := seen.hv.DeepCopy()
+	after := &kvmv1.Hypervisor{TypeMeta: seen.hv.TypeMeta, Spec: *seen.hv.Spec.DeepCopy()}
+	seen.hv.ObjectMeta.DeepCopyInto(&after.ObjectMeta)
 	p.status.DeepCopyInto(&after.Status) // the answer is read into it
 	if err := r.client.Status().Patch(ctx, after, client.MergeFromWithOptions(seen.hv, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write status: %w", err)
@@ -216,7 +220,8 @@ func (r *hypervisorReconciler) writeStatus(ctx context.Context, seen observation
 }
 
 // lastWrite bridges the time until the cache shows our own last write. Only
-// versions we have patched from are replaced: anything else is news.
+// versions we have patched from are replaced: anything else is news. What it
+// keeps and gives is only read.
 type lastWrite struct {
 	from  map[string]bool // resource versions our writes started from
 	after *kvmv1.Hypervisor
@@ -227,11 +232,11 @@ func (w *lastWrite) note(before, after *kvmv1.Hypervisor) {
 		w.from = map[string]bool{}
 	}
 	w.from[before.ResourceVersion] = true
-	w.after = after.DeepCopy()
+	w.after = after
 }
 
 func (w *lastWrite) refresh(hv *kvmv1.Hypervisor) {
 	if w.after != nil && w.after.UID == hv.UID && w.from[hv.ResourceVersion] {
-		w.after.DeepCopyInto(hv)
+		*hv = *w.after
 	}
 }

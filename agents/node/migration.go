@@ -248,7 +248,7 @@ func (r *migrationReconciler) metalName(ctx context.Context, reader client.Reade
 		return r.o.MetalName
 	}
 	var hv kvmv1.Hypervisor
-	if err := reader.Get(ctx, client.ObjectKey{Name: host}, &hv); err != nil {
+	if err := reader.Get(ctx, client.ObjectKey{Name: host}, &hv, client.UnsafeDisableDeepCopy); err != nil {
 		return host
 	}
 	return cmp.Or(hv.Labels[kvmv1.LabelMetalName], host)

@@ -55,7 +55,8 @@ type Options struct {
 	// are no events; 1 min.
 	Look time.Duration
 
-	// Coalesce gathers changes of instances into one write; 15 s.
+	// Coalesce gathers instances that went into one write; 15 s. Those that came
+	// are seen at the next look.
 	Coalesce time.Duration
 
 	// ProgressEvery is the time between two writes of a running migration's

@@ -73,8 +73,12 @@ func TestEventsAreNotesAndRequests(t *testing.T) {
 	q := &countingQueue{}
 	o := testOptions("a", newMachine(1), clocktesting.NewFakePassiveClock(noon))
 	h := newHypervisorReconciler(nil, nil, o)
+	h.take(hardware.Event{Kind: hardware.EventStarted, UUID: vm}, q)
+	if q.now != 0 || len(q.later) != 0 || !h.host.notes.domains {
+		t.Error("what has come waits for the next look, and is seen then")
+	}
 	for range 100 {
-		h.take(hardware.Event{Kind: hardware.EventStarted, UUID: vm}, q)
+		h.take(hardware.Event{Kind: hardware.EventStopped, UUID: vm}, q)
 	}
 	if q.now != 0 || len(q.later) != 100 || q.later[0] != o.Coalesce || !h.host.notes.domains || h.host.notes.daemon {
 		t.Errorf("%d now, %v later, %+v", q.now, len(q.later), &h.host.notes)

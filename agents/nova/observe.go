@@ -75,7 +75,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 	seen.listed, seen.listedAt, seen.downAt = r.host.status()
 
 	var vmi kubevirtv1.VirtualMachineInstance
-	switch err := r.client.Get(ctx, key, &vmi); {
+	switch err := r.client.Get(ctx, key, &vmi, client.UnsafeDisableDeepCopy); { // plans change copies
 	case err == nil:
 		seen.vmi = r.written.newer(&vmi)
 		seen.uuid = kubevirt.DomainUUID(seen.vmi)
@@ -162,7 +162,7 @@ func (r *Reconciler) lookDeeper(ctx context.Context, seen *observation) error {
 // capacity is the memory the host's Hypervisor has for VMs; 0: not known yet.
 func (r *Reconciler) capacity(ctx context.Context) (kib uint64, err error) {
 	var hypervisor kvmv1.Hypervisor
-	if err := r.client.Get(ctx, client.ObjectKey{Name: r.o.Host}, &hypervisor); err != nil {
+	if err := r.client.Get(ctx, client.ObjectKey{Name: r.o.Host}, &hypervisor, client.UnsafeDisableDeepCopy); err != nil {
 		if apierrors.IsNotFound(err) {
 			return 0, nil
 		}

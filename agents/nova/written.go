@@ -51,5 +51,5 @@ func (w *written) newer(cached *kubevirtv1.VirtualMachineInstance) *kubevirtv1.V
 		delete(w.last, key) // Caught up, or not to be compared.
 		return cached
 	}
-	return ours.DeepCopy()
+	return ours
 }

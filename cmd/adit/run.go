@@ -269,6 +269,11 @@ func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts 
 		record reports.Record
 	}
 	at := min(f.jobs, len(jobs))
+	if os.Getenv("GOMAXPROCS") == "" {
+		// A run is one thread of events: a processor more than there are runs
+		// only costs hand-overs.
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(at))
+	}
 	results := make(chan result)
 	var next atomic.Int64
 	for range at {

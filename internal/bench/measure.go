@@ -84,6 +84,7 @@ timeline:
 
 // fleet measures the cost of large fleets.
 func fleet(t *testing.T, f *figures) error {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as the tool does for one run
 	cost := map[int]float64{}
 	for _, hosts := range []int{100, 1000} {
 		s, err := parse(fmt.Sprintf("fleet-%d", hosts), fleetText(hosts))

@@ -25,14 +25,21 @@ import (
 	"github.com/adit-hv/adit/operator/eviction"
 )
 
-// indexHost finds the VMs of a host in the cache.
-const indexHost = "maintenance.host"
+// indexHost finds the VMs of a host in the cache, indexWaits the hosts whose
+// maintenance has not begun.
+const (
+	indexHost  = "maintenance.host"
+	indexWaits = "maintenance.waits"
+)
 
 // watch says what wakes which host.
 func (r *Reconciler) watch(mgr manager.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &kubevirtv1.VirtualMachineInstance{}, indexHost, hostsOf)
 	if err != nil {
 		return fmt.Errorf("index VMs by host: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &kvmv1.Hypervisor{}, indexWaits, waits); err != nil {
+		return fmt.Errorf("index hosts that wait: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("maintenance").
@@ -43,6 +50,13 @@ func (r *Reconciler) watch(mgr manager.Manager) error {
 		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.hostRequests), builder.WithPredicates(hostsChanged)).
 		WithOptions(wiring.Options(mgr, 1)).
 		Complete(r)
+}
+
+func waits(o client.Object) []string {
+	if h := o.(*kvmv1.Hypervisor); asks(h) && !disabled(h) {
+		return []string{"true"}
+	}
+	return nil
 }
 
 func hostsOf(o client.Object) []string {
@@ -66,14 +80,14 @@ func (r *Reconciler) hostRequests(ctx context.Context, o client.Object) []reconc
 // waiting are the hosts that may begin their maintenance now that another host
 // is back.
 func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
-	var fleet kvmv1.HypervisorList
-	if err := r.Client.List(ctx, &fleet, client.UnsafeDisableDeepCopy); err != nil {
+	var waiting kvmv1.HypervisorList
+	if err := r.Client.List(ctx, &waiting, client.MatchingFields{indexWaits: "true"}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // The cache alone is asked, and does not refuse.
 	}
 	var names []string
-	for i := range fleet.Items {
-		if h := &fleet.Items[i]; asks(h) && !disabled(h) && h.Name != o.GetName() {
-			names = append(names, h.Name)
+	for i := range waiting.Items {
+		if name := waiting.Items[i].Name; name != o.GetName() {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
