@@ -183,7 +183,11 @@ func power(o observation, want kubevirt.PowerState) plan {
 	}
 	m := &o.memory
 	m.stoppedAt, m.stoppedBy, m.absentAt = time.Time{}, "", time.Time{}
-	if !m.askedAt.IsZero() && o.now.Sub(m.askedAt) > grace(o.vmi) {
+	switch {
+	case m.askedAt.IsZero():
+	case o.domain.State == hardware.StatePaused:
+		m.askedAt = o.now // it hears that it was asked once it goes on
+	case o.now.Sub(m.askedAt) > grace(o.vmi):
 		m.shutdownAt, m.askedAt = time.Time{}, time.Time{} // it did not listen
 	}
 
