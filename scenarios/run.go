@@ -44,6 +44,8 @@ type Outcome struct {
 	Notes  []sim.Note
 	Calls  map[string]int // crash points that each process passed
 	Died   bool           // the process that Options.Crash names died at its instant
+
+	Reached testbed.Reached
 }
 
 // Run plays the scenario once.
@@ -100,7 +102,7 @@ func (s *Scenario) run(o Options, advance func(time.Duration)) Outcome {
 	if r.Verdict == "fail" {
 		r.LastNotes = recent.lines()
 	}
-	out := Outcome{Record: r, Notes: w.Scheduler.Notes(), Calls: map[string]int{}}
+	out := Outcome{Record: r, Notes: w.Scheduler.Notes(), Calls: map[string]int{}, Reached: w.Reached()}
 	for _, name := range w.Processes() {
 		p := w.Process(name)
 		out.Calls[name] = p.Calls()
@@ -157,14 +159,11 @@ func (r *ring) lines() []string {
 	return slices.Clip(out)
 }
 
-// asTyped is the scenario as adit run takes it: a built-in one's name, the flag
-// that makes it, or a file.
+// asTyped is the scenario as adit run takes it: a built-in one's name, or a file.
 func (s *Scenario) asTyped() string {
 	switch {
 	case s.builtIn:
 		return s.Name
-	case strings.HasPrefix(s.File, "--hostile "):
-		return s.File
 	case strings.HasPrefix(s.File, "-"):
 		return Quoted("./" + s.File)
 	}

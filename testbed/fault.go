@@ -140,7 +140,9 @@ func (w *World) Inject(f Fault) {
 	if err := w.inject(f); err != nil {
 		w.Scheduler.Note(sim.Note{Component: "fault", What: "refused", Object: f.text, Detail: err.Error()})
 		w.watch.mark("refused", f.text+": "+err.Error(), "")
+		return
 	}
+	w.watch.faultStruck(f.verb)
 }
 
 func (w *World) inject(f Fault) error {

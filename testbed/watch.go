@@ -4,6 +4,7 @@ package testbed
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,8 +74,9 @@ type watch struct {
 	onHost        map[string]map[string]int // copies of our VMs: host → UUID → segments open
 	perSlice      []uint64                  // writes in each slice of the run
 
-	marks  []mark
-	faults []span
+	marks   []mark
+	faults  []span
+	reached Reached
 }
 
 type mark struct {
@@ -83,6 +85,7 @@ type mark struct {
 }
 
 type span struct {
+	kind     string
 	text     string
 	on       []string
 	from, to time.Duration
@@ -93,7 +96,7 @@ const slice = 10 * time.Second
 
 func newWatch(w *World) watch {
 	return watch{
-		w: w, checks: map[string]uint64{}, seen: map[string]bool{}, moves: map[string]int{}, starts: map[string]int{},
+		w: w, reached: newReached(), checks: map[string]uint64{}, seen: map[string]bool{}, moves: map[string]int{}, starts: map[string]int{},
 		tokens: map[string]int64{}, lastHost: map[string]string{}, firstHost: map[string]string{}, final: map[types.UID]string{}, onHost: map[string]map[string]int{},
 	}
 }
@@ -117,12 +120,17 @@ func (x *watch) mark(kind, text, on string) {
 }
 
 func (x *watch) faultBegan(f Fault) {
-	s := span{text: f.text, from: x.w.now(), to: -1}
+	s := span{kind: f.verb, text: f.text, from: x.w.now(), to: -1}
 	if f.args["on"] != "" {
 		s.on = x.w.hosts(f.args["on"])
 	}
-	if f.For > 0 {
+	switch {
+	case f.For > 0:
 		s.to = x.w.now() + f.For
+	case isProcessFault(f.verb):
+		s.to = x.w.now() + restartAfter
+	case !mayLast[f.verb]:
+		s.to = x.w.now()
 	}
 	x.faults = append(x.faults, s)
 }
@@ -153,6 +161,7 @@ func (x *watch) written(w kubesim.Write) {
 		x.perSlice = append(x.perSlice, 0)
 	}
 	x.perSlice[i]++
+	x.decided(w)
 	switch n := w.New.(type) {
 	case *kubevirtv1.VirtualMachineInstanceMigration:
 		x.terminalOnce(n)
@@ -297,11 +306,16 @@ const (
 	quietFor = 7 * time.Minute
 )
 
-// Settle ends what lasts, waits until the fleet is quiet and holds the
-// invariants of a world at rest.
+// Settle ends what lasts, waits until all hosts are up and the fleet is quiet,
+// and holds the invariants of a world at rest.
 func (w *World) Settle() {
 	w.Heal()
-	for deadline := w.now() + settle; w.QuietFor() < 60*time.Second && w.now() < deadline; {
+	for healed, deadline := w.now(), w.now()+settle; w.now() < deadline; {
+		if !w.allUp() {
+			healed = w.now() // a host that boots writes nothing yet
+		} else if min(w.QuietFor(), w.now()-healed) >= 60*time.Second {
+			break
+		}
 		w.Run(w.now() + 10*time.Second)
 	}
 	w.watch.checks[RuleQuiet]++
@@ -315,6 +329,10 @@ func (w *World) Settle() {
 		w.watch.violate(RuleQuiet, fmt.Sprintf("%d writes after a minute of quiet, last: %s", after-before, w.watch.lastObject))
 	}
 	w.atRest()
+}
+
+func (w *World) allUp() bool {
+	return !slices.ContainsFunc(w.Fleet.Hosts(), func(h *hwsim.Host) bool { return h.State() != hwsim.HostUp })
 }
 
 // atRest holds what must be true of a world in which nothing happens any more.

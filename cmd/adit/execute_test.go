@@ -81,7 +81,17 @@ func TestBadInputIsNamedInOneLineBeforeAnythingIsRun(t *testing.T) {
 		{"nothing to validate", []string{"scenario", "validate"}, "name a scenario file"},
 		{"a file to show", []string{"scenario", "show", good}, "is no built-in scenario"},
 		{"nothing to show", []string{"scenario", "show"}, "name one built-in scenario"},
-		{"scenarios beside those of dice", []string{"run", good, "--hostile", "2"}, "leave out"},
+		{"seeds of dice that are none", []string{"explore", "--seeds", "1-9"}, "write 1..1000"},
+		{"seeds of dice that run backwards", []string{"explore", "--seeds", "9..1"}, "not below the first"},
+		{"seeds of dice beyond all days", []string{"explore", "--seeds", "1..99999999"}, "give fewer"},
+		{"seeds of dice beyond all bits", []string{"explore", "--seeds", "99999999999999999999"}, "give smaller ones"},
+		{"dice and scenarios", []string{"explore", good}, "unknown command"},
+		{"no dice at once", []string{"explore", "-j", "0"}, "at least 1"},
+		{"an unknown output of dice", []string{"explore", "-o", "xml"}, "text or json"},
+		{"a failure's folder that is a file", []string{"explore", "--out", good}, "is a file"},
+		{"nothing to resume", []string{"explore", "--resume", "--out", t.TempDir()}, "nothing to resume"},
+		{"other seeds to resume", []string{"explore", "--resume", "--seeds", "3"}, "leave out --seeds"},
+		{"a seed to draw below none", []string{"explore", "--draw", "-4"}, "not below 0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,7 +189,7 @@ func TestAnInterruptEndsItAtOnceAndSaysHowFarItCame(t *testing.T) {
 }
 
 func TestHelpAndCompletionAreThere(t *testing.T) {
-	for _, args := range [][]string{{}, {"run"}, {"scenario"}, {"scenario", "validate"}, {"scenario", "list"}, {"scenario", "show"}, {"scenario", "words"}, {"version"}, {"completion"}} {
+	for _, args := range [][]string{{}, {"run"}, {"explore"}, {"scenario"}, {"scenario", "validate"}, {"scenario", "list"}, {"scenario", "show"}, {"scenario", "words"}, {"version"}, {"completion"}} {
 		if code, stdout, _ := tool(t, append(args, "--help")...); code != exitPass || !strings.Contains(stdout, "Usage:") {
 			t.Errorf("adit %v --help: exit code %d, %s", args, code, stdout)
 		}

@@ -27,13 +27,19 @@ type printer struct {
 }
 
 func newPrinter(f runFlags, total int, stdout, stderr io.Writer) *printer {
-	p := &printer{flags: f, total: total, stdout: stdout, stderr: stderr}
-	if file, ok := stderr.(*os.File); ok {
-		info, err := file.Stat()
-		p.live = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
+	p := &printer{flags: f, total: total, stdout: stdout, stderr: stderr, live: isTerminal(stderr)}
 	p.progress("")
 	return p
+}
+
+// isTerminal says whether a line can be rewritten.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // finished prints one run's outcome.

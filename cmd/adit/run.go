@@ -41,7 +41,6 @@ type runFlags struct {
 	crash    string
 	trace    bool
 	profile  string
-	hostile  int
 	command  string // as it was typed
 }
 
@@ -57,7 +56,6 @@ every delay, every interleaving and every random fault.
   adit run                                  the suite, seed 1
   adit run drain-a-host --seeds 200         one scenario, 200 seeds
   adit run my.yaml --seed 17 --trace        one run, each step of it
-  adit run --hostile 500                    scenarios made of dice
   adit run --report out                     and a page to look at in out/index.html
   adit run -o json | jq .verdict            one object a run, for programs
 
@@ -79,7 +77,6 @@ nothing was run; 130, interrupted.`,
 	c.Flags().BoolVar(&f.verify, "verify", false, "play each run twice and compare the digests")
 	c.Flags().StringVar(&f.crash, "crash", "", "kill a process at one of its calls, as operator:17:after")
 	c.Flags().BoolVar(&f.trace, "trace", false, "print each note of the trace (of one run)")
-	c.Flags().IntVar(&f.hostile, "hostile", 0, "play so many scenarios made of dice, by seeds counting up from --seed")
 	c.Flags().StringVar(&f.profile, "cpuprofile", "", "write a CPU profile to this file")
 	for flag, values := range map[string][]string{"mode": {"sim"}, "output": {"text", "json"}, "fidelity": {"typed", "full"}} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -98,13 +95,11 @@ func (f runFlags) check() (scenarios.Options, error) {
 		return o, fmt.Errorf("--mode %s is no mode; the modes are: sim", f.mode)
 	case f.output != "text" && f.output != "json":
 		return o, fmt.Errorf("-o %s is no output; it is text or json", f.output)
-	case f.hostile < 0:
-		return o, fmt.Errorf("--hostile %d plays nothing; give at least 1", f.hostile)
 	case f.seeds < 1:
 		return o, fmt.Errorf("--seeds %d plays nothing; give at least 1", f.seeds)
-	case f.seeds > maxSeeds || f.hostile > maxSeeds:
+	case f.seeds > maxSeeds:
 		return o, fmt.Errorf("more than %d seeds are more than one program plays; give fewer", maxSeeds)
-	case f.seed+uint64(max(f.seeds, f.hostile))-1 < f.seed:
+	case f.seed+uint64(f.seeds)-1 < f.seed:
 		return o, fmt.Errorf("--seed %d and those after it do not fit into 64 bits; begin lower", f.seed)
 	case f.jobs < 1:
 		return o, fmt.Errorf("--jobs %d plays nothing; give at least 1", f.jobs)
@@ -141,7 +136,7 @@ func run(t *testing.T, f runFlags, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	if f.report != "" {
-		if err := canReport(f.report); err != nil {
+		if err := canReport("--report", f.report); err != nil {
 			return err
 		}
 	}
@@ -188,26 +183,13 @@ func plan(t *testing.T, f runFlags, args []string) ([]job, error) {
 		seeded.Seed, seeded.T, seeded.Details = seed, t, f.report != ""
 		jobs = append(jobs, job{s, seeded})
 	}
-	if f.hostile > 0 {
-		if len(args) > 0 {
-			return nil, fmt.Errorf("--hostile makes its own scenarios; leave out %s", strings.Join(args, " "))
-		}
-		for i := range f.hostile {
-			s, err := scenarios.HostileScenario(f.seed + uint64(i))
-			if err != nil {
-				return nil, err
-			}
+	list, err := load(args)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		for i := range f.seeds {
 			add(s, f.seed+uint64(i))
-		}
-	} else {
-		list, err := load(args)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range list {
-			for i := range f.seeds {
-				add(s, f.seed+uint64(i))
-			}
 		}
 	}
 	for _, j := range jobs {
@@ -221,23 +203,23 @@ func plan(t *testing.T, f runFlags, args []string) ([]job, error) {
 	return jobs, nil
 }
 
-// canReport tries to write where the report is to be, so that no one waits an
-// hour for runs whose report cannot be kept.
-func canReport(dir string) error {
+// canReport tries to write where a flag says the report is to be, so that no one
+// waits an hour for runs whose report cannot be kept.
+func canReport(flag, dir string) error {
 	at := filepath.Clean(dir)
 	for {
 		info, err := os.Stat(at)
 		switch {
 		case err == nil && !info.IsDir():
-			return fmt.Errorf("--report %s: %s is a file; name a folder", dir, at)
+			return fmt.Errorf("%s %s: %s is a file; name a folder", flag, dir, at)
 		case err == nil:
 			probe, err := os.MkdirTemp(at, ".report-*")
 			if err != nil {
-				return fmt.Errorf("--report %s: %w; name a folder that can be written", dir, err)
+				return fmt.Errorf("%s %s: %w; name a folder that can be written", flag, dir, err)
 			}
 			return os.Remove(probe)
 		case !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at):
-			return fmt.Errorf("--report %s: %w; name a folder that can be written", dir, err)
+			return fmt.Errorf("%s %s: %w; name a folder that can be written", flag, dir, err)
 		}
 		at = filepath.Dir(at)
 	}

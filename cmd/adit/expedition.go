@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/adit-hv/adit/reports"
+	"github.com/adit-hv/adit/scenarios"
+	"github.com/adit-hv/adit/scenarios/explore"
+	"github.com/adit-hv/adit/testbed"
+)
+
+// expedition plays seeds, some at once, and books them in their order.
+type expedition struct {
+	flags exploreFlags
+	t     *testing.T
+	books *explore.Books
+	said  *teller
+
+	onBooked func() // called after each seed is booked; may be nil
+
+	next atomic.Uint64
+	over atomic.Bool // no seed is begun any more
+
+	mu     sync.Mutex
+	shrunk map[string]int // failures shrunk, by what broke
+}
+
+// found is what became of one seed.
+type found struct {
+	seed    uint64
+	record  reports.Record
+	reached testbed.Reached
+	failure *explore.Failure
+	err     error
+}
+
+// saveEvery is how often the books are saved: what is lost when the machine
+// goes down.
+const saveEvery = 10 * time.Second
+
+// run plays until there are no more seeds, no more time, or somebody interrupts;
+// then the seeds under way are left behind, to be played again.
+func (e *expedition) run(interrupts <-chan os.Signal) (interrupted bool, err error) {
+	begun, before := time.Now(), e.books.Seconds
+	e.next.Store(e.books.Next)
+	results := make(chan found)
+	var workers sync.WaitGroup
+	for range e.flags.jobs {
+		workers.Go(func() { e.work(results, begun) })
+	}
+	done := make(chan struct{})
+	go func() { workers.Wait(); close(done) }()
+	early := map[uint64]found{} // played before one that was begun earlier
+	for saved := begun; ; {
+		select {
+		case <-interrupts:
+			e.over.Store(true)
+			return true, e.books.Save(e.flags.state())
+		case <-done:
+			return false, e.books.Save(e.flags.state())
+		case r := <-results:
+			early[r.seed] = r
+		}
+		for r, there := early[e.books.Next]; there; r, there = early[e.books.Next] {
+			if r.err != nil {
+				return false, r.err
+			}
+			delete(early, e.books.Next)
+			e.books.Enter(r.record, r.reached, r.failure)
+			e.books.Seconds = before + time.Since(begun).Seconds()
+			e.said.booked(e.books, r.failure)
+			if e.onBooked != nil {
+				e.onBooked()
+			}
+			if r.failure != nil && e.flags.first {
+				e.over.Store(true)
+				return false, e.books.Save(e.flags.state())
+			}
+		}
+		if time.Since(saved) > saveEvery {
+			saved = time.Now()
+			if err := e.books.Save(e.flags.state()); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+func (e *expedition) work(results chan<- found, begun time.Time) {
+	for !e.over.Load() && (e.flags.span == 0 || time.Since(begun) < e.flags.span) {
+		seed := e.next.Add(1) - 1
+		if e.books.To > 0 && seed > e.books.To {
+			return
+		}
+		results <- e.play(seed)
+	}
+}
+
+// play plays a seed, and shrinks and writes down what fails.
+func (e *expedition) play(seed uint64) found {
+	s, err := explore.Scenario(seed)
+	if err != nil {
+		return found{seed: seed, err: fmt.Errorf("seed %d draws no good scenario: %w", seed, err)}
+	}
+	o := scenarios.Options{Seed: seed, T: e.t, Share: e.flags.jobs}
+	out := s.Run(o)
+	r := found{seed: seed, record: out.Record, reached: out.Reached}
+	if e.flags.verify && r.record.Digest != s.Run(o).Record.Digest {
+		r.record.Verdict = "fail"
+		r.record.Violations = append(r.record.Violations, reports.Violation{Rule: "determinism", Text: "two runs of the seed differ; adit run --verify names where"})
+	}
+	if r.record.Verdict == "pass" {
+		return r
+	}
+	whole, least := string(explore.Draw(seed)), ""
+	if e.toShrink(r.record) {
+		left := e.flags.shrink
+		least = explore.Minimise(whole, explore.Rules(r.record), func(s *scenarios.Scenario) reports.Record { return s.Run(o).Record }, func() bool {
+			left--
+			return left >= 0 && !e.over.Load()
+		})
+	}
+	failure, err := explore.Write(e.flags.folder, seed, r.record, whole, least)
+	r.failure, r.err = &failure, err
+	return r
+}
+
+// mostShrunk is how many failures of one rule are shrunk: shrinking takes a
+// hundred times as long as finding, and the fourth says what the first did.
+const mostShrunk = 3
+
+var names = regexp.MustCompile(`\[[^\]]*\]`)
+
+func (e *expedition) toShrink(r reports.Record) bool {
+	if e.flags.shrink == 0 || len(r.Violations) == 0 || r.Violations[0].Rule == "determinism" {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rule := names.ReplaceAllString(r.Violations[0].Rule, "[]")
+	e.shrunk[rule]++
+	return e.shrunk[rule] <= mostShrunk
+}
