@@ -46,6 +46,7 @@ var owners = kubesim.OwnerRules{
 		{Field: "metadata.annotations[" + kubevirt.AnnotationPowerState + "]", Roles: byPeople},
 		{Field: "metadata.annotations[" + kubevirt.AnnotationRunToken + "]", Roles: byOperator},
 		{Field: "metadata.annotations[" + kubevirt.AnnotationEvacuatedFrom + "]", Roles: byHA},
+		{Field: "metadata.annotations[" + kubevirt.AnnotationLeave + "]", Roles: byHA},
 		{Field: "metadata.finalizers", Roles: byBoth},
 		{Field: "metadata.labels[*]", Roles: byBoth},
 		{Field: "status.conditions[PodScheduled]", Roles: byOperator},

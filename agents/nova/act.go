@@ -33,6 +33,8 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 		err := r.do(ctx, seen, p, s)
 		switch {
 		case err == nil:
+		case errors.Is(err, errNoPermit):
+			return permitPoll, nil // as if nothing had been tried
 		case hardware.ConsequenceOf(err) != hardware.Refused:
 			if s.verb == doMigrate || s.verb == doShutdown || s.verb == doRecover {
 				r.host.remember(seen.uuid, p.memory) // a try counts, whatever came of it
@@ -74,7 +76,7 @@ func (r *Reconciler) do(ctx context.Context, seen observation, p plan, s step) e
 	case doUndefine:
 		return hw.Undefine(ctx, seen.uuid)
 	case doStart:
-		return hw.Start(ctx, seen.uuid, hardware.StartOptions{Paused: s.paused})
+		return r.start(ctx, seen, hardware.StartOptions{Paused: s.paused})
 	case doShutdown:
 		return hw.Shutdown(ctx, seen.uuid)
 	case doDestroy:
@@ -93,6 +95,8 @@ func (r *Reconciler) do(ctx context.Context, seen observation, p plan, s step) e
 		return hw.RecoverPostCopy(ctx, seen.uuid)
 	case doList:
 		return r.host.list(ctx, r.o.Clock.Now)
+	case doCount:
+		return r.countRestart(ctx, seen.uuid)
 	}
 	return fmt.Errorf("no such step: %q", s.verb)
 }
@@ -116,7 +120,13 @@ func (r *Reconciler) refused(ctx context.Context, seen observation, p plan, s st
 				again = 0 // the operator places it anew
 			}
 		}
+		if reason == ReasonVolumeInUse {
+			again = lockRetry
+		}
 		setCondition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized, no, reason, text, seen.now)
+		if s.verb == doStart && vmi.Status.Phase == kubevirtv1.Running {
+			setCondition(vmi, kubevirtv1.VirtualMachineInstanceReady, no, reason, text, seen.now) // it was to start again
+		}
 	}
 	if err := r.write(ctx, seen, vmi); err != nil {
 		return 0, err

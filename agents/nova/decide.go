@@ -26,7 +26,8 @@ const (
 	doAbort    verb = "abort"
 	doPostCopy verb = "post-copy"
 	doRecover  verb = "recover"
-	doList     verb = "list" // of all domains
+	doList     verb = "list"  // of all domains
+	doCount    verb = "count" // a restart
 )
 
 // step is a verb with what it needs.

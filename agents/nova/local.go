@@ -16,10 +16,6 @@ import (
 )
 
 const (
-	// resend is how often the guest is asked again to shut down: ACPI events
-	// get lost in guests that are still booting. KubeVirt's value.
-	resend = 5 * time.Second
-
 	// between is the least time between two lists that both lack a domain
 	// before it counts as lost.
 	between = 5 * time.Second
@@ -31,26 +27,24 @@ const (
 	// refusedRetry is how often a refused start is tried again: volumes get
 	// made, locks of a dead host run out.
 	refusedRetry = 30 * time.Second
-
-	// A guest paused by an I/O error goes on where its write failed: QEMU keeps
-	// the request, and "resume" sends it again (libvirt's error_policy stop).
-	// While the storage is still broken the guest is paused anew at its next
-	// write; so it has to run for a while before anybody is told.
-	ioRetry  = 30 * time.Second
-	ioProven = 6 * time.Second
+	lockRetry    = 5 * time.Second // of a volume that a dead host's lock holds: its VM waits for nothing else
 )
 
 // local is a VM of this host that is not moving.
 //
 //	Running    no domain      absent: lost after two lists and a look
 //	Running    active         power: stop, suspend, resume, report
-//	Running    inactive       over: Succeeded, Failed, or stopped on request
+//	Running    inactive       over: Succeeded, Failed, stopped on request, or revived
+//	either     asked to leave stop, undefine, give it up
 //	Scheduled  active         power: adopt, or stop
 //	Scheduled  not active     start, or stopped on request
 //	other                     not placed yet
 func local(o observation) plan {
 	want := kubevirt.WantedPowerState(o.vmi)
 	active := o.domain != nil && o.domain.Active()
+	if why := kubevirt.AskedToLeave(o.vmi, o.host); why != "" && leaves(o, why) {
+		return leave(o, why)
+	}
 	switch o.vmi.Status.Phase {
 	case kubevirtv1.Running:
 		switch {
@@ -89,8 +83,10 @@ func start(o observation, want kubevirt.PowerState) plan {
 		return o.refuse(ReasonStaleRunToken, fmt.Sprintf("the VM ran here under run token %d and may not start under the older %d", o.domain.Spec.Owner.Generation, token))
 	case mayRunElsewhere(o):
 		return o.refuse(ReasonMayRunElsewhere, "the VM may run on host "+o.vmi.Status.MigrationState.TargetNode+", to which it was moving: that host has to speak first")
-	case heldFull(o.vmi, token):
-		return o.rest("host full: to be placed anew")
+	case givenUp(o.vmi, token):
+		return o.rest("given up: to be placed anew")
+	case !o.permitted():
+		return noPermit(o)
 	}
 	if bad := kubevirt.Unsupported(o.vmi); len(bad) > 0 {
 		return o.refuse(ReasonUnsupported, bad.ToAggregate().Error())
@@ -107,8 +103,8 @@ func start(o observation, want kubevirt.PowerState) plan {
 	}
 	describe(vmi, state, hardware.DetailUser, "", o.now)
 	m := o.memory
-	m.stoppedAt, m.shutdownAt, m.askedAt, m.plugged = time.Time{}, time.Time{}, time.Time{}, false
-	m.absentAt = time.Time{}
+	m.stoppedAt, m.stoppedBy, m.shutdownAt, m.askedAt, m.plugged = time.Time{}, "", time.Time{}, time.Time{}, false
+	m.absentAt, m.waitsSince = time.Time{}, time.Time{}
 	return plan{
 		why:     "start",
 		confirm: true,
@@ -132,16 +128,20 @@ func (o observation) refuse(reason, message string) plan {
 	return o.write("refused", vmi)
 }
 
-// heldFull says that this placement was refused for want of room. The operator
-// places the VM anew, and the agent must not start it meanwhile, though room
-// may have come. A VM that has run here before is not placed anew: its host
-// tries again.
-func heldFull(vmi *kubevirtv1.VirtualMachineInstance, token int64) bool {
-	if hasRun(vmi) {
+// givenUp says that this placement was refused for want of room, or given up.
+// The operator places the VM anew, and the agent must not start it meanwhile,
+// though room may have come. A VM that has run here before is not placed anew for
+// want of room: its host tries again.
+func givenUp(vmi *kubevirtv1.VirtualMachineInstance, token int64) bool {
+	c := condition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized)
+	if c == nil || c.Status != no || !strings.HasPrefix(c.Message, placementMark(token)) {
 		return false
 	}
-	c := condition(vmi, kubevirtv1.VirtualMachineInstanceSynchronized)
-	return c != nil && c.Status == no && c.Reason == ReasonHostFull && strings.HasPrefix(c.Message, placementMark(token))
+	switch c.Reason {
+	case ReasonRestartsExhausted, kubevirt.LeaveStorageLost, kubevirt.LeaveYielded:
+		return true
+	}
+	return c.Reason == ReasonHostFull && !hasRun(vmi)
 }
 
 // hasRun says that the VM was started at least once.
@@ -167,128 +167,26 @@ func mayRunElsewhere(o observation) bool {
 // that is silent nobody knows.
 func targetSpeaks(o observation) plan {
 	vmi := o.vmi.DeepCopy()
-	message := "the VM does not run on host " + o.host + "; host " + o.vmi.Status.MigrationState.TargetNode + ", to which it was moving, has to speak first"
-	for _, c := range []kubevirtv1.VirtualMachineInstanceConditionType{kubevirtv1.VirtualMachineInstanceReady, kubevirtv1.VirtualMachineInstanceSynchronized} {
-		setCondition(vmi, c, unknown, ReasonMayRunElsewhere, message, o.now)
-	}
+	targetHasToSpeak(vmi, o)
 	p := o.write("its target speaks", vmi)
 	p.lookAgain = refusedRetry
 	return p
 }
 
-// power makes an active domain as it is wanted and reports it.
-func power(o observation, want kubevirt.PowerState) plan {
-	if want == kubevirt.PowerStopped {
-		return stop(o, "stop")
+// targetHasToSpeak writes that nobody knows whether the VM runs at its target. The
+// operator reads it, and does not take the target's label off in its stead.
+func targetHasToSpeak(vmi *kubevirtv1.VirtualMachineInstance, o observation) {
+	message := "the VM does not run on host " + o.host + "; host " + o.vmi.Status.MigrationState.TargetNode + ", to which it was moving, has to speak first"
+	for _, c := range []kubevirtv1.VirtualMachineInstanceConditionType{kubevirtv1.VirtualMachineInstanceReady, kubevirtv1.VirtualMachineInstanceSynchronized} {
+		setCondition(vmi, c, unknown, ReasonMayRunElsewhere, message, o.now)
 	}
-	m := &o.memory
-	m.stoppedAt, m.stoppedBy, m.absentAt = time.Time{}, "", time.Time{}
-	switch {
-	case m.askedAt.IsZero():
-	case o.domain.State == hardware.StatePaused:
-		m.askedAt = o.now // it hears that it was asked once it goes on
-	case o.now.Sub(m.askedAt) > grace(o.vmi):
-		m.shutdownAt, m.askedAt = time.Time{}, time.Time{} // it did not listen
-	}
-
-	state, detail := o.domain.State, o.domain.Detail
-	p := o.rest("as wanted")
-	switch {
-	case state == hardware.StateShuttingDown:
-		return o.wait("the guest powers off", retry)
-	case state == hardware.StatePaused && detail == hardware.DetailStartingUp:
-		return o.wait("starting", retry)
-	case state == hardware.StatePaused && switching(detail):
-		return o.wait("a switch-over ends", retry)
-	case want == kubevirt.PowerRunning && stalled(o.domain):
-		p = retryIO(o)
-	case want == kubevirt.PowerRunning && !m.ioTried.IsZero() && o.now.Sub(m.ioTried) < ioProven:
-		return o.wait("resumed after an I/O error: for good?", ioProven-o.now.Sub(m.ioTried))
-	case want == kubevirt.PowerPaused && (state == hardware.StateRunning || state == hardware.StateBlocked):
-		p = o.do("pause", doSuspend)
-		state, detail, p.news = hardware.StatePaused, hardware.DetailUser, "Paused VM"
-	case want == kubevirt.PowerRunning && state == hardware.StatePaused && (detail == hardware.DetailUser || detail == hardware.DetailNone):
-		p = o.do("resume", doResume)
-		state, detail, p.news = hardware.StateRunning, hardware.DetailUnpaused, "Resumed VM"
-	}
-	if !stalled(o.domain) {
-		p.memory.ioTried = time.Time{}
-	}
-	vmi := o.vmi.DeepCopy()
-	describe(vmi, state, detail, m.agent, o.now)
-	p.vmi, p.blame = vmi, blameVM
-	return p
-}
-
-// stalled says that a guest stands still because a disk did not answer.
-func stalled(d *hardware.Domain) bool {
-	return d.State == hardware.StatePaused && d.Detail == hardware.DetailIOError
-}
-
-// retryIO lets a stalled guest try its write again, by and by.
-func retryIO(o observation) plan {
-	m := &o.memory
-	if m.ioTried.IsZero() {
-		m.ioTried = o.now
-	}
-	left := ioRetry - o.now.Sub(m.ioTried)
-	if left > 0 {
-		return o.wait("stalled: waits", left)
-	}
-	m.ioTried = o.now
-	p := o.do("stalled: try again", doResume)
-	p.lookAgain = ioProven
-	return p
-}
-
-// switching says that a migration, and nobody else, holds the CPUs.
-func switching(d hardware.Detail) bool {
-	return d == hardware.DetailMigrating || d == hardware.DetailMigrated || d == hardware.DetailPostCopy
-}
-
-// grace is how long a guest has to shut down.
-func grace(vmi *kubevirtv1.VirtualMachineInstance) time.Duration {
-	if s := vmi.Spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	return kubevirt.TerminationGraceSeconds * time.Second
-}
-
-// stop asks the guest to power off until its grace period is over, and then
-// pulls the plug.
-func stop(o observation, why string) plan {
-	m := &o.memory
-	patience := time.Duration(kubevirt.TerminationGraceSeconds) * time.Second
-	if o.vmi != nil {
-		patience = grace(o.vmi)
-	}
-	if m.shutdownAt.IsZero() {
-		m.shutdownAt = o.now
-	}
-	left := patience - o.now.Sub(m.shutdownAt)
-	if left <= 0 {
-		m.plugged = true
-		p := o.do(why+": pull the plug", doDestroy)
-		p.lookAgain, p.news = retry, "Switched off VM"
-		return p
-	}
-	if !m.askedAt.IsZero() && o.now.Sub(m.askedAt) < resend {
-		return o.wait(why+": waits", min(left, resend-o.now.Sub(m.askedAt)))
-	}
-	p := o.do(why, doShutdown)
-	if m.askedAt.IsZero() {
-		p.news = "Asked guest to shut down"
-	}
-	p.memory.askedAt = o.now
-	p.blame = blameTry
-	p.lookAgain = min(left, resend)
-	return p
 }
 
 // over is a Running VM whose domain has stopped.
 //
 //	may have moved away   another host speaks
 //	asked to              Scheduled, Ready=False Stopped
+//	protected             revive
 //	crashed, QEMU gone    Failed at once
 //	otherwise             hold-off; then guest powered off: Succeeded, else Failed
 func over(o observation, want kubevirt.PowerState) plan {
@@ -296,12 +194,20 @@ func over(o observation, want kubevirt.PowerState) plan {
 	if mayRunElsewhere(o) {
 		return targetSpeaks(o)
 	}
+	if want == kubevirt.PowerStopped && o.domain.State == hardware.StateCrashed && o.guarded() {
+		p := o.do("stop: remove the crash that was kept", doDestroy)
+		p.lookAgain = retry
+		return p
+	}
 	if want == kubevirt.PowerStopped || !m.shutdownAt.IsZero() {
 		m.shutdownAt, m.askedAt, m.plugged, m.stoppedAt, m.stoppedBy = time.Time{}, time.Time{}, false, time.Time{}, ""
 		vmi := o.vmi.DeepCopy()
 		stopped(vmi, o.now)
 		p := o.write("stopped on request", vmi)
 		p.news = "Stopped VM"
+		return p
+	}
+	if p, is := revive(o, want); is {
 		return p
 	}
 	detail := o.domain.Detail
@@ -365,6 +271,9 @@ func absent(o observation) plan {
 		p := o.rest("absent: twice")
 		p.confirm = true
 		return p
+	}
+	if o.guarded() {
+		return start(o, kubevirt.WantedPowerState(o.vmi)) // what had it runs nothing any more
 	}
 	o.memory.absentAt = time.Time{}
 	vmi := o.vmi.DeepCopy()

@@ -230,10 +230,10 @@ func TestOrphansAndStrangers(t *testing.T) {
 
 func TestHoldOnRefusalNamesThePlacement(t *testing.T) {
 	v := vmi(scheduled, said(ReasonHostFull, placementMark(13)+"no room"), token("1"))
-	if heldFull(v, 1) {
+	if givenUp(v, 1) {
 		t.Error("token 13's verdict is taken for token 1's")
 	}
-	if !heldFull(v, 13) {
+	if !givenUp(v, 13) {
 		t.Error("token 13's verdict is not found")
 	}
 	_ = kubevirt.Finalizer

@@ -110,7 +110,7 @@ func TestSource(t *testing.T) {
 		{name: "failed, but only a definition is left", o: seen(departing(started(time.Minute)), off(hardware.DetailMigrated), job(time.Minute, over_(hardware.JobFailed, "cannot remove"))), want: ""},
 		{name: "done: the target speaks", o: seen(departing(started(time.Minute)), paused(hardware.DetailMigrating), job(time.Minute, over_(hardware.JobCompleted, ""))), want: ""},
 		{name: "a QEMU that died here leaves the target time to speak", o: seen(departing(started(time.Minute)), off(hardware.DetailFailed)), want: "", again: 15 * time.Second},
-		{name: "and then is the migration's end, and not yet the VM's", o: seen(departing(started(time.Minute)), off(hardware.DetailFailed), of(memory{stoppedAt: ago(15 * time.Second)})), want: "failed"},
+		{name: "and then is the migration's end, and not yet the VM's", o: seen(departing(started(time.Minute)), off(hardware.DetailFailed), of(memory{stoppedAt: ago(15 * time.Second)})), want: "Ready=Unknown/MayRunElsewhere Synchronized=Unknown/MayRunElsewhere failed"},
 		{name: "one that died before the job began ends the VM at once", o: seen(departing(), off(hardware.DetailFailed)), want: "phase=Failed reason=Crashed Ready=False/Crashed failed"},
 		{name: "a domain that is gone for very long asks the target for its word", o: seen(departing(started(time.Hour)), nil, of(memory{absentAt: ago(15 * time.Minute)})), want: "failed"},
 		{name: "a job whose migration was taken back is aborted", o: seen(departing(failedSt), running(), job(time.Second), of(memory{tries: 1})), want: "abort"},

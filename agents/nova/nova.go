@@ -57,6 +57,11 @@ type Options struct {
 	// stop and a start; 0 is 15 seconds, as in OpenStack Nova's libvirt driver.
 	HoldOff time.Duration
 
+	// NeedPermit says that the host has high availability: its HA agent keeps
+	// the run permit (package permit), and without a valid one no protected VM is
+	// started here, nor is anything concluded from one that is off.
+	NeedPermit bool
+
 	// Workers is how many VMs are handled at once; 0 is 4.
 	Workers int
 }

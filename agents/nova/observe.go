@@ -37,6 +37,12 @@ type observation struct {
 
 	endedByHost bool // it was the host that ended the domain's last run
 
+	// Of a protected VM on a host with high availability, read while it is off:
+	needPermit bool
+	permitLeft time.Duration // 0: there is no permit
+	stoppedHA  bool          // the HA agent ended its last run
+	restarts   int           // made of late, after crashes
+
 	capacityKiB uint64 // 0: not known
 	memory      memory
 }
@@ -53,6 +59,7 @@ type memory struct {
 	missingAt  time.Time       // the API first said that there is no such VM
 	held       bool            // it was logged that the domain belongs elsewhere
 	ioTried    time.Time       // a guest paused by an I/O error was last seen so, or resumed
+	waitsSince time.Time       // it is off and waits for a permit
 
 	agent hardware.Detail // connected, disconnected, or not known
 
@@ -70,7 +77,8 @@ type memory struct {
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
 	seen := observation{
 		now: r.o.Clock.Now(), host: r.o.Host, address: r.o.Address, holdOff: r.o.HoldOff,
-		key: key,
+		needPermit: r.o.NeedPermit,
+		key:        key,
 	}
 	seen.listed, seen.listedAt, seen.downAt = r.host.status()
 
@@ -148,6 +156,9 @@ func (r *Reconciler) lookDeeper(ctx context.Context, seen *observation) error {
 		case hardware.ReasonOf(err) == hardware.ReasonNoAgent:
 			seen.memory.agent = hardware.DetailDisconnected
 		}
+	}
+	if seen.guarded() && (seen.domain == nil || !seen.domain.Active()) {
+		r.observePermit(ctx, seen)
 	}
 	if seen.domain == nil || !seen.domain.Active() {
 		kib, err := r.capacity(ctx)

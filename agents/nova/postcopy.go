@@ -34,6 +34,11 @@ func broken(o observation) plan {
 	if o.now.Sub(m.brokenAt) >= recoveryLimit {
 		why := fmt.Sprintf("PostCopy: the link broke after the guest had switched; not recovered in %s and %d tries", recoveryLimit, m.recoveries)
 		fail(vmi, why)
+		if o.guarded() {
+			p := o.write("broken: given up, to start it again", vmi)
+			p.lookAgain, p.news = time.Second, "Memory of VM lost in post-copy"
+			return p
+		}
 		ended(vmi, kubevirtv1.Failed, ReasonPostCopy, why, o.now)
 		p := o.write("broken: given up", vmi)
 		p.news = "VM lost in post-copy"

@@ -291,7 +291,13 @@ func fellOver(o observation) plan {
 	vmi := o.vmi.DeepCopy()
 	fail(vmi, "the guest ended at host "+o.host+" while it was moving")
 	if began {
+		targetHasToSpeak(vmi, o)
 		p := o.write("down here: failed", vmi)
+		p.lookAgain = time.Second
+		return p
+	}
+	if o.guarded() {
+		p := o.write("down before it moved: failed", vmi)
 		p.lookAgain = time.Second
 		return p
 	}

@@ -17,9 +17,12 @@ import (
 )
 
 // Reasons of the conditions Synchronized, Ready and Paused, and of
-// status.reason. Programs read them: the operator places a VM anew on HostFull.
+// status.reason. Programs read them: the operator places a VM anew on HostFull,
+// RestartsExhausted and the reasons for which a VM may be asked to leave.
 const (
 	ReasonHostFull              = "HostFull"
+	ReasonRestartsExhausted     = "RestartsExhausted"
+	ReasonNoRunPermit           = "NoRunPermit"
 	ReasonHypervisorUnavailable = "HypervisorUnavailable"
 	ReasonDomainNotOurs         = "DomainNotOurs"
 	ReasonVolumeNotFound        = "VolumeNotFound"

@@ -17,6 +17,7 @@ import (
 //	runs here, not incoming                     switch: node, labels, completed
 //	stopped here, had run                       switch: the end is told here
 //	not prepared, something left here           undefine it
+//	not prepared, protected, no permit          wait
 //	not prepared                                claim room, give our address; or failed
 //	prepared, stopped VM given up by its source define, switch
 //	otherwise                                   wait
@@ -43,6 +44,8 @@ func target(o observation) plan {
 		return arrive(o, "stopped here")
 	case d != nil:
 		return o.wait("incoming", poll)
+	case st.TargetNodeAddress == "" && !st.AbortRequested && o.vmi.DeletionTimestamp == nil && !o.permitted():
+		return o.wait("no permit to take it in", retry)
 	case st.TargetNodeAddress == "" && !st.AbortRequested && o.vmi.DeletionTimestamp == nil:
 		return prepare(o)
 	case cold && st.StartTimestamp != nil:

@@ -51,6 +51,7 @@ func Translate(vmi *kubevirtv1.VirtualMachineInstance) (hardware.DomainSpec, err
 			Name:       vmi.Name,
 			UID:        string(vmi.UID),
 			Generation: runToken(vmi),
+			Protected:  kubevirt.Protected(vmi),
 		},
 		MemoryKiB:     memoryKiB(vmi),
 		VCPUs:         int(kubevirt.VCPUs(vmi)),
@@ -63,6 +64,9 @@ func Translate(vmi *kubevirtv1.VirtualMachineInstance) (hardware.DomainSpec, err
 	}
 	if spec.MemoryKiB == 0 {
 		return spec, fmt.Errorf("spec.domain.memory.guest: says nothing, nor do the resources: say how much memory the VM has")
+	}
+	if kubevirt.Protected(vmi) && vmi.Annotations[kubevirt.AnnotationOnPanic] == panicKeep {
+		spec.OnCrash = "preserve"
 	}
 	if domain.Machine != nil && domain.Machine.Type != "" {
 		spec.Machine = domain.Machine.Type

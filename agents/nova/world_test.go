@@ -42,14 +42,25 @@ type world struct {
 	cluster *kubesim.Cluster
 	user    client.WithWatch
 	agents  map[string]*kubesim.Process
-	writes  []string // of agents, on VMIs
+	onCall  func(hwsim.Call)
+	ha      bool            // hosts need a permit for protected VMs
+	leases  map[string]bool // hosts whose permit is renewed
+	writes  []string        // of agents, on VMIs
 }
 
 func newWorld(t *testing.T, hosts ...string) *world {
 	t.Helper()
-	w := &world{T: t, s: sim.New(sim.Options{Seed: 1}), agents: map[string]*kubesim.Process{}}
+	return buildWorld(&world{T: t}, hosts...)
+}
+
+func buildWorld(w *world, hosts ...string) *world {
+	t := w.T
+	w.s, w.agents, w.leases = sim.New(sim.Options{Seed: 1}), map[string]*kubesim.Process{}, map[string]bool{}
 	calls := map[*sim.Task]func(){}
 	w.fleet = hwsim.New(w.s, hwsim.Options{Step: func(c hwsim.Call) error {
+		if w.onCall != nil {
+			w.onCall(c)
+		}
 		// Each call of the hardware is a point at which an agent can die.
 		task := w.s.Current()
 		if p := w.agents[strings.TrimPrefix(c.Who, "nova/")]; p != nil && task != nil {
@@ -98,7 +109,7 @@ func (w *world) agent(h *hwsim.Host) *kubesim.Process {
 			&kvmv1.Hypervisor{}:                  {Field: fields.OneTermEqualSelector("metadata.name", h.Name())},
 		},
 	}, func(mgr manager.Manager) error {
-		return nova.Setup(mgr, nova.Options{Host: h.Name(), Hardware: h.Hardware("nova/" + h.Name()), Clock: w.s})
+		return nova.Setup(mgr, nova.Options{Host: h.Name(), Hardware: h.Hardware("nova/" + h.Name()), Clock: w.s, NeedPermit: w.ha})
 	})
 	p.Start()
 	return p

@@ -4,14 +4,18 @@
 // until when protected VMs may run there, and the nova agent starts none without
 // it.
 //
-// It owns the record's form and meaning. It is kept as a note on the host, which
-// ends with the boot: a host that has just booted has no permit. It must never
-// know the HA service or a VM.
+// It also says which domains the HA agent stopped for want of one, so that nobody
+// takes their end for their guests' own wish.
+//
+// It owns the records' form and meaning. They are kept as notes on the host, which
+// end with the boot: a host that has just booted has no permit. It must never
+// know the HA service, nor why a VM is protected.
 package permit
 
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -50,4 +54,42 @@ func Decode(note []byte) (Permit, error) {
 		return Permit{}, fmt.Errorf("note %s: %w", NoteName, err)
 	}
 	return p, nil
+}
+
+// StoppedName is the name of the note that holds what was stopped.
+const StoppedName = "run-stopped"
+
+// Stopped are the domains that the HA agent stopped because the host had lost its
+// run lease. It adds a domain before it asks it to stop, and takes it out once it
+// sees it active again with a valid lease. It alone writes the note.
+type Stopped struct {
+	Domains []string `json:"domains"` // UUIDs, sorted
+}
+
+// Has says whether a domain was stopped.
+func (s Stopped) Has(uuid string) bool {
+	_, has := slices.BinarySearch(s.Domains, uuid)
+	return has
+}
+
+// Encode writes the record as a note.
+func (s Stopped) Encode() []byte {
+	slices.Sort(s.Domains)
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a list of strings
+	}
+	return data
+}
+
+// DecodeStopped reads the note. No note is that none was stopped.
+func DecodeStopped(note []byte) (Stopped, error) {
+	var s Stopped
+	if len(note) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(note, &s); err != nil {
+		return Stopped{}, fmt.Errorf("note %s: %w", StoppedName, err)
+	}
+	return s, nil
 }

@@ -30,9 +30,17 @@ const AnnotationYields = "kvm.cloud.sap/yields"
 const AnnotationEvacuatedFrom = "kvm.cloud.sap/evacuated-from"
 
 // AnnotationLeave, on a VMI, asks its host to give the VM up so that it can be
-// placed elsewhere: "HOST: WHY". The HA service writes it of a VM whose disks
-// that host has lost, placement of one that yields; placement takes it away.
+// placed elsewhere: "HOST/WHY", WHY one of the Leave constants. The HA service
+// writes it of a VM whose disks that host has lost, placement of one that yields;
+// placement takes it away.
 const AnnotationLeave = "kvm.cloud.sap/leave"
+
+// Why a VM is asked to leave, and the reason of Synchronized=False by which its
+// host says that it has given it up.
+const (
+	LeaveStorageLost = "StorageLost"
+	LeaveYielded     = "Yielded"
+)
 
 // EvacuatedFrom is what AnnotationEvacuatedFrom says; host is "" where it says
 // nothing.
@@ -41,10 +49,13 @@ func EvacuatedFrom(vmi *kubevirtv1.VirtualMachineInstance) (host, evacuation str
 	return host, evacuation
 }
 
-// AskedToLeave says whether a host is asked to give a VMI up, and why.
-func AskedToLeave(vmi *kubevirtv1.VirtualMachineInstance, host string) (why string, asked bool) {
-	from, why, _ := strings.Cut(vmi.Annotations[AnnotationLeave], ": ")
-	return why, from != "" && from == host
+// AskedToLeave is why a host is asked to give a VMI up, "" if it is not.
+func AskedToLeave(vmi *kubevirtv1.VirtualMachineInstance, host string) (why string) {
+	from, why, _ := strings.Cut(vmi.Annotations[AnnotationLeave], "/")
+	if from != host || (why != LeaveStorageLost && why != LeaveYielded) {
+		return ""
+	}
+	return why
 }
 
 // The policies of a protected VM, as annotations of the VMI; the first value is

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/adit-hv/adit/api/kubevirt"
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/internal/wiring"
 )
@@ -46,8 +47,8 @@ const (
 	// died again and again, the host has lost the VM's disks, the VM was asked to
 	// make room. Its domain is gone when a host says so.
 	ReasonRestartsExhausted = "RestartsExhausted"
-	ReasonStorageLost       = "StorageLost"
-	ReasonYielded           = "Yielded"
+	ReasonStorageLost       = kubevirt.LeaveStorageLost
+	ReasonYielded           = kubevirt.LeaveYielded
 
 	// ReasonEvacuated is that of Ready=False of a VM that is to run elsewhere
 	// and does not yet.
