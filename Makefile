@@ -25,7 +25,6 @@ check: ## find what is wrong without running it: gofmt, vet, staticcheck, the la
 
 generate: ## write what is generated: deepcopy functions, config/crd, gRPC
 	go generate ./...
-
 verify: ## show that what is generated and go.mod are fresh; changes nothing
 	.ci/verify
 
@@ -34,11 +33,13 @@ build: ## build bin/adit
 
 bench: ## measure, minutes long; name, value and unit, tab between, also in reports/bench.tsv
 	go run ./internal/bench
+mutants: ## break the programs on purpose and show that explorations find it (long)
+	go run ./internal/bench -only mutants -out reports/mutants.tsv
 
 seeds: ## play the suite with 50 seeds each, every run twice (long)
 	$(MAKE) build && bin/adit run --mode $(MODE) --seeds 50 --verify
 
 clean: ## remove what was built and reported
-	rm -rf bin reports/out reports/bench.tsv
+	rm -rf bin reports/out reports/*.tsv
 
-.PHONY: help scenario test check generate verify build bench seeds clean
+.PHONY: help scenario test check generate verify build bench mutants seeds clean

@@ -23,15 +23,19 @@ type bench struct {
 	name string
 	help string
 	run  func(*testing.T, *figures) error
+
+	onlyNamed bool // not one of all
 }
 
 var benches = []bench{
-	{"small", "seeds a minute of a small scenario, both tiers", small},
-	{"fleet", "cost of 1,000 hosts and 20,000 VMs, and of 100 and 2,000", fleet},
-	{"writes", "API writes of a VM's creation, of a migration and of a quiet fleet", writes},
-	{"object", "size of a Hypervisor with 500 VMs", object},
-	{"determinism", "digests of every scenario, twice, under other GOMAXPROCS and GOGC", determinism},
-	{"crash", "a process killed at each of its calls, in five scenarios", crash},
+	{name: "small", help: "seeds a minute of a small scenario, both tiers", run: small},
+	{name: "fleet", help: "cost of 1,000 hosts and 20,000 VMs, and of 100 and 2,000", run: fleet},
+	{name: "writes", help: "API writes of a VM's creation, of a migration and of a quiet fleet", run: writes},
+	{name: "object", help: "size of a Hypervisor with 500 VMs", run: object},
+	{name: "determinism", help: "digests of every scenario, twice, under other GOMAXPROCS and GOGC", run: determinism},
+	{name: "crash", help: "a process killed at each of its calls, in five scenarios", run: crash},
+	{name: "explore", help: "seeds a minute of an exploration", run: exploration},
+	{name: "mutants", help: "seeds until an exploration finds each sabotage; only when it is named", run: mutants, onlyNamed: true},
 }
 
 var (
@@ -68,7 +72,8 @@ func runAll(t *testing.T) error {
 	f.add("machine", machine(), "name")
 	var failed error
 	for _, b := range benches {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), b.name) {
+		named := slices.Contains(strings.Split(*only, ","), b.name)
+		if !named && (*only != "" || b.onlyNamed) {
 			continue
 		}
 		if err := b.run(t, f); err != nil {

@@ -14,6 +14,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/adit-hv/adit/api/kubevirt"
+	"github.com/adit-hv/adit/internal/sabotage"
 )
 
 // messageInterval is how long a message that says why a VM waits stands before
@@ -188,7 +189,10 @@ func decide(seen observation) plan {
 	}
 	if seen.host != "" {
 		token, _ := runToken(seen.vmi)
-		return plan{host: seen.host, token: token + 1}
+		if token == 0 || !sabotage.On(sabotage.NoRunToken) {
+			token++
+		}
+		return plan{host: seen.host, token: token}
 	}
 	p := plan{wait: true, unplace: isPlaced(seen.vmi)}
 	why := notScheduled(corev1.PodReasonUnschedulable, seen.why.String())
