@@ -7,6 +7,7 @@ import (
 
 	"github.com/adit-hv/adit/api/kubevirt"
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	kvmv1alpha1 "github.com/adit-hv/adit/api/kvm/v1alpha1"
 	"github.com/adit-hv/adit/kubesim"
 )
 
@@ -16,14 +17,20 @@ var (
 	byNode     = []string{"agents/node"}
 	byNova     = []string{"agents/nova"}
 	byPeople   = []string{"nobody"} // no process; people have no role and may write anything
+	byHA       = []string{"operator/ha"}
 	byBoth     = []string{"operator", "agents/nova"}
-	byHA       = []string{"operator/ha", "operator"} // the HA service asks, the operator takes the question away
+	byAskers   = []string{"operator/ha", "operator"} // the HA service asks, the operator takes the question away
 )
 
 // owners is ARCHITECTURE.md's table of who writes which field. The first rule
 // that matches a field decides.
 var owners = kubesim.OwnerRules{
 	{Group: kvmv1.GroupVersion.Group, Kind: "Hypervisor"}: {
+		{Field: "status.conditions[HostAlive]", Roles: byHA},
+		{Field: "status.conditions[HaEnabled]", Roles: byHA},
+		{Field: "metadata.annotations[" + kvmv1alpha1.AnnotationRunLease + "]", Roles: byHA},
+		{Field: "spec.maintenance", Roles: byHA},
+		{Field: "spec.maintenanceReason", Roles: byHA},
 		{Field: "status.conditions[Ready]", Roles: byOperator},
 		{Field: "status.conditions[Tainted]", Roles: byOperator},
 		{Field: "status.conditions[Terminating]", Roles: byOperator},
@@ -37,16 +44,17 @@ var owners = kubesim.OwnerRules{
 		{Field: "*", Roles: byOperator},
 	},
 	{Group: kvmv1.GroupVersion.Group, Kind: "Eviction"}:             {{Field: "*", Roles: byOperator}},
+	{Group: kvmv1.GroupVersion.Group, Kind: "Evacuation"}:           {{Field: "*", Roles: byHA}},
 	{Group: kvmv1.GroupVersion.Group, Kind: "Migration"}:            {{Field: "*", Roles: byNode}},
-	{Group: "coordination.k8s.io", Kind: "Lease"}:                   {{Field: "*", Roles: []string{"agents/node", "operator"}}},
+	{Group: "coordination.k8s.io", Kind: "Lease"}:                   {{Field: "*", Roles: []string{"agents/node", "operator", "operator/ha"}}},
 	{Group: "", Kind: "Node"}:                                       {{Field: "spec.taints", Roles: byOperator}, {Field: "spec", Roles: byOperator}, {Field: "*", Roles: byPeople}},
 	{Group: "kubevirt.io", Kind: "VirtualMachineInstanceMigration"}: {{Field: "*", Roles: byOperator}},
 	{Group: "kubevirt.io", Kind: "VirtualMachineInstance"}: {
 		{Field: "spec", Roles: byPeople},
 		{Field: "metadata.annotations[" + kubevirt.AnnotationPowerState + "]", Roles: byPeople},
 		{Field: "metadata.annotations[" + kubevirt.AnnotationRunToken + "]", Roles: byOperator},
-		{Field: "metadata.annotations[" + kubevirt.AnnotationEvacuatedFrom + "]", Roles: byHA},
-		{Field: "metadata.annotations[" + kubevirt.AnnotationLeave + "]", Roles: byHA},
+		{Field: "metadata.annotations[" + kubevirt.AnnotationEvacuatedFrom + "]", Roles: byAskers},
+		{Field: "metadata.annotations[" + kubevirt.AnnotationLeave + "]", Roles: byAskers},
 		{Field: "metadata.finalizers", Roles: byBoth},
 		{Field: "metadata.labels[*]", Roles: byBoth},
 		{Field: "status.conditions[PodScheduled]", Roles: byOperator},

@@ -87,7 +87,7 @@ const (
 
 // ProofKind is what shows that a host runs nothing.
 //
-// +kubebuilder:validation:Enum=PowerOff;LeaseExpired;NewBoot;Confirmed
+// +kubebuilder:validation:Enum=PowerOff;LeaseExpired;NewBoot;Stopped;Confirmed
 type ProofKind string
 
 // The kinds of proof.
@@ -101,6 +101,10 @@ const (
 	// ProofNewBoot: the host itself reported from a later boot, in which it
 	// has not been allowed to run anything yet.
 	ProofNewBoot ProofKind = "NewBoot"
+	// ProofStopped: the host itself reported that its lease has lapsed and that
+	// it has stopped all protected VMs; it gets no new lease before they run
+	// elsewhere.
+	ProofStopped ProofKind = "Stopped"
 	// ProofConfirmed: a person said so.
 	ProofConfirmed ProofKind = "Confirmed"
 )
@@ -109,6 +113,9 @@ const (
 // nothing and cannot come back unseen: "WHO until TIME: REASON", TIME in RFC
 // 3339. After that time it counts for nothing.
 const AnnotationConfirmFenced = "kvm.cloud.sap/confirm-fenced"
+
+// LabelEvacuated, on an Evacuation, is its host's name.
+const LabelEvacuated = "kvm.cloud.sap/evacuated"
 
 // EvacuationStatus is how far it has come.
 type EvacuationStatus struct {
@@ -203,3 +210,8 @@ type Decision struct {
 	What    string      `json:"what"`
 	Message string      `json:"message"`
 }
+
+// AnnotationRunLease, on a Hypervisor, is what the HA service knows of the run
+// lease of the host's present boot: a new leader judges a silent host by it. It is
+// written before the first grant of a boot.
+const AnnotationRunLease = "kvm.cloud.sap/run-lease"

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/api/kvm/v1alpha1"
+)
+
+// brakes are what may hold a new fencing. All are read at one moment.
+type brakes struct {
+	paused, dryRun bool
+	observer       bool          // the leader hears too few to be trusted
+	outage         bool          // the API does not answer, or has only just come back
+	storm          bool          // of the host's zone
+	silent, zone   int           // hosts of the zone that are silent, and all of them
+	fencingZone    int           // Evacuations that seek a proof, of the zone
+	fencing        int           // and of all
+	ledFor         time.Duration // this leader knows too little
+}
+
+// hold says which brake holds a host that is to be fenced, "" if none. A person's
+// confirmation passes all but the pause and the dry run.
+func hold(b brakes, h *kvmv1.Hypervisor, confirmed bool, l Limits) (why string) {
+	switch {
+	case b.paused:
+		return "the service is paused by ConfigMap ha: take paused away to let it go on"
+	case b.dryRun:
+		return "dry run: the host would be fenced now and its VMs evacuated; take dryRun out of ConfigMap ha to let it happen"
+	case confirmed:
+		return ""
+	case b.observer:
+		return "the HA service hears fewer than half of the hosts: its own network is to blame rather than theirs"
+	case b.outage:
+		return fmt.Sprintf("the Kubernetes API does not answer, or has been back for less than %s", l.Settle)
+	case b.storm:
+		return fmt.Sprintf("too many of the zone's %d hosts are silent at once (storm): if they are dead, confirm them one by one", b.zone)
+	case inMaintenance(h) && !meta.IsStatusConditionTrue(h.Status.Conditions, kvmv1.ConditionEvicting):
+		return fmt.Sprintf("the host is in maintenance (%s) by a person, and is not fenced: take it out of maintenance, or confirm that it runs nothing", h.Spec.Maintenance)
+	case b.fencingZone >= l.FencesZone:
+		return fmt.Sprintf("%d hosts of the zone are being fenced already; this one is next in turn", l.FencesZone)
+	case b.fencing >= l.FencesFleet:
+		return fmt.Sprintf("%d hosts are being fenced already; this one is next in turn", l.FencesFleet)
+	}
+	return ""
+}
+
+// inMaintenance says whether a person, or a program for him, took the host out of
+// service.
+func inMaintenance(h *kvmv1.Hypervisor) bool {
+	switch h.Spec.Maintenance {
+	case kvmv1.MaintenanceManual, kvmv1.MaintenanceAuto, kvmv1.MaintenanceTermination:
+		return true
+	}
+	return false
+}
+
+// storm is a zone's guard: it closes when too many are silent at once and opens
+// when that has been over for long enough.
+type storm struct {
+	closed bool
+	calm   time.Duration // since when it has been over
+}
+
+// see takes in how many of a zone's hosts are silent.
+func (s *storm) see(silent, hosts int, now time.Duration, l Limits) {
+	raging := silent > l.StormHosts && float64(silent) > l.StormShare*float64(hosts)
+	switch {
+	case raging:
+		s.closed, s.calm = true, 0
+	case s.closed && s.calm == 0:
+		s.calm = max(now, 1)
+	case s.closed && now-s.calm >= l.Settle:
+		s.closed = false
+	}
+}
+
+// outage is whether the API can be relied on.
+type outage struct {
+	limits  Limits
+	since   time.Duration // requests fail since; 0: they do not
+	settled time.Duration // not to be relied on before
+}
+
+// answered takes in one request's fate.
+func (o *outage) answered(ok bool, now time.Duration) {
+	switch {
+	case !ok && o.since == 0:
+		o.since = max(now, 1)
+	case ok && o.since != 0:
+		if now-o.since >= o.limits.Outage {
+			o.settled = now + o.limits.Settle
+		}
+		o.since = 0
+	}
+}
+
+// holds says whether nothing new may begin.
+func (o *outage) holds(now time.Duration) bool {
+	return o.since != 0 && now-o.since >= o.limits.Outage || now < o.settled
+}
+
+// holdDown is how long a host that keeps dying stays out of service after it is
+// back: by how often it was fenced, each time within FlapWithin of the time
+// before.
+func holdDown(history []v1alpha1.Evacuation, l Limits) time.Duration {
+	fenced, last := 0, time.Time{}
+	for i := range history { // the oldest first
+		e := &history[i]
+		if e.Status.Proof == nil {
+			continue
+		}
+		at := e.CreationTimestamp.Time
+		if fenced > 0 && at.Sub(last) > l.FlapWithin+held(fenced, l) {
+			fenced = 0
+		}
+		fenced, last = fenced+1, at
+	}
+	return held(fenced, l)
+}
+
+func held(fenced int, l Limits) time.Duration {
+	if fenced < 2 {
+		return 0
+	}
+	d := l.HoldDown
+	for range fenced - 2 {
+		if d *= 2; d >= l.HoldDownMax {
+			return l.HoldDownMax
+		}
+	}
+	return d
+}

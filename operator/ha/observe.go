@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/api/kvm/v1alpha1"
+)
+
+// observe reads what the cache, the agents' reports and our memory say of a host.
+// What it returns of the cache is only read.
+func (r *Reconciler) observe(ctx context.Context, host string) (observation, error) {
+	seen := observation{now: r.o.Steady.Elapsed(), wall: metav1.NewTime(r.o.Clock.Now()), limits: r.o.Limits}
+	var h kvmv1.Hypervisor
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: host}, &h, client.UnsafeDisableDeepCopy); err != nil {
+		if apierrors.IsNotFound(err) {
+			return seen, nil
+		}
+		return seen, fmt.Errorf("read Hypervisor %s: %w", host, err)
+	}
+	seen.hypervisor = &h
+	if err := r.observeEvacuations(ctx, host, &seen); err != nil {
+		return seen, err
+	}
+	var vms kubevirtv1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vms, client.MatchingFields{indexHost: host}, client.UnsafeDisableDeepCopy); err != nil {
+		return seen, fmt.Errorf("list VMs of %s: %w", host, err)
+	}
+	seen.protected = len(vms.Items)
+
+	memory, known := r.Service.snapshot(host)
+	seen.memory = memory
+	record, times, armed := parseRunLease(h.Annotations[v1alpha1.AnnotationRunLease])
+	e := evidence{now: seen.now, limits: seen.limits, heard: known && memory.last != 0, silence: seen.now - memory.last}
+	e.sightings = sorted(memory.sightings)
+	if memory.strandedSince != 0 {
+		e.stranded = seen.now - memory.strandedSince
+		e.othersWrite = r.Service.othersWrite(host, seen.now)
+	}
+	r.mu.Lock()
+	if r.lead.since != 0 {
+		e.ledFor = seen.now - r.lead.since
+	}
+	if d, doubted := r.doubts[host]; doubted {
+		e.pulse = d.says(seen.now)
+	} else {
+		e.pulse = pulseUnknown
+	}
+	zone := h.Labels[kvmv1.LabelZone]
+	seen.brakes = brakes{
+		paused: r.fleet.paused, dryRun: r.fleet.dryRun, observer: r.fleet.observer,
+		outage: r.api.holds(seen.now), storm: r.zones[zone] != nil && r.zones[zone].closed,
+		silent: r.fleet.silent[zone], zone: r.fleet.hosts[zone], ledFor: e.ledFor,
+	}
+	for _, z := range r.fences { // In any order: they are counted.
+		seen.brakes.fencing++
+		if z == zone {
+			seen.brakes.fencingZone++
+		}
+	}
+	ledAt := r.lead.grantsFrom()
+	r.mu.Unlock()
+
+	seen.verdict = judge(e)
+	seen.expiry = expiry{evidence: e, terms: times, armed: armed, boot: record.Boot, granted: memory.granted, ledAt: ledAt}
+	seen.power = r.power.memory(host)
+	if r.o.Power == nil {
+		seen.hasPower = "the HA service knows of none"
+	} else if _, err := r.o.Power(host); err != nil {
+		seen.hasPower = err.Error()
+	}
+	return seen, nil
+}
+
+// observeEvacuations finds the host's Evacuations, and says whether the cache is
+// behind what we wrote.
+func (r *Reconciler) observeEvacuations(ctx context.Context, host string, seen *observation) error {
+	var list v1alpha1.EvacuationList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{indexOf: host}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list Evacuations of %s: %w", host, err)
+	}
+	seen.history = list.Items
+	slices.SortFunc(seen.history, func(a, b v1alpha1.Evacuation) int { return cmp.Compare(numberOf(&a), numberOf(&b)) })
+	for i := range seen.history {
+		if e := &seen.history[i]; open(e) {
+			seen.evacuation = e
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wrote := r.last[host]; wrote != nil {
+		i := slices.IndexFunc(seen.history, func(e v1alpha1.Evacuation) bool { return e.Name == wrote.Name })
+		if i < 0 || older(seen.history[i].ResourceVersion, wrote.ResourceVersion) {
+			seen.behind = true
+			return nil
+		}
+		delete(r.last, host)
+	}
+	if e := seen.evacuation; e != nil && e.Status.Proof == nil {
+		r.fences[host] = seen.hypervisor.Labels[kvmv1.LabelZone]
+	} else {
+		delete(r.fences, host)
+	}
+	return nil
+}
+
+// wrote remembers a write of ours until the cache shows it.
+func (r *Reconciler) wrote(e *v1alpha1.Evacuation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[e.Spec.Hypervisor] = e
+}
+
+// forget drops a host whose Hypervisor is gone.
+func (r *Reconciler) forget(host string) {
+	r.mu.Lock()
+	delete(r.doubts, host)
+	delete(r.fences, host)
+	delete(r.last, host)
+	r.mu.Unlock()
+	r.Service.forget(host)
+	r.power.forget(host)
+}
+
+// older says whether version a is before b. Versions that are no numbers cannot
+// be ordered; then what the cache shows is believed.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
+
+// numberOf is the number in an Evacuation's name.
+func numberOf(e *v1alpha1.Evacuation) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(e.Name, e.Spec.Hypervisor+"-"))
+	return n
+}
+
+func sorted(m map[string]sighting) []sighting {
+	out := make([]sighting, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, m[k])
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
