@@ -21,6 +21,7 @@ var alsoInTests = map[string][]string{
 	"kubesim":       {"api", "config/crd", "internal/wiring"},
 	"agents/node":   {"config/crd", "hwsim", "kubesim", "sim"},
 	"agents/nova":   {"config/crd", "hwsim", "kubesim", "sim"},
+	"agents/ha":     {"hwsim", "kubesim", "sim"},
 	"operator":      {"config/crd", "kubesim", "sim"},
 	"internal/tidy": {"scenarios", "testbed"},
 }

@@ -36,6 +36,7 @@ type ReportRequest struct {
 	Uptime *durationpb.Duration   `protobuf:"bytes,5,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	// full: the report holds all instances. Otherwise it holds those that changed
 	// since report base, which the service must have taken, whatever it took since.
+	// Neither full nor a base: the agent does not know yet what runs.
 	Full           bool            `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
 	Base           uint64          `protobuf:"varint,7,opt,name=base,proto3" json:"base,omitempty"`
 	Instances      []*Instance     `protobuf:"bytes,8,rep,name=instances,proto3" json:"instances,omitempty"`                                // sorted by uuid
@@ -763,7 +764,7 @@ type ReportResponse struct {
 	Refused string   `protobuf:"bytes,6,opt,name=refused,proto3" json:"refused,omitempty"` // why not, for people
 	Watch   []string `protobuf:"bytes,7,rep,name=watch,proto3" json:"watch,omitempty"`     // whom to witness from now on
 	// off: high availability is off on that host. It disarms its watchdog and runs
-	// protected VMs without a lease, until an answer that does not say so.
+	// protected VMs without a lease, until the next grant.
 	// Whoever answers so forgets first that the host's watchdog was armed: until the
 	// host reports it anew, the end of its lease proves nothing.
 	Off           bool `protobuf:"varint,8,opt,name=off,proto3" json:"off,omitempty"`
