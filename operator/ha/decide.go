@@ -233,8 +233,11 @@ func (p *plan) fence(seen observation) {
 		return
 	}
 	_, missing := seen.expiry.expired()
-	// A host that is heard is given the time to stop its VMs by itself.
-	useController := seen.hasPower == "" && (!heard || missing == "" || seen.now-max(seen.memory.granted, seen.expiry.ledAt) > seen.expiry.terms.safe(seen.limits.Margin))
+	// A host that is heard is given the time to stop its VMs by itself, and one
+	// that has booted anew the time to say so twice.
+	overdue := seen.now-max(seen.expiry.granted, seen.expiry.ledAt) > seen.expiry.terms.safe(seen.limits.Margin)
+	rebooted := heard && seen.memory.boot != e.Spec.Boot
+	useController := seen.hasPower == "" && !rebooted && (ordered || !heard || overdue)
 	reason, message := kvmv1.ReasonFencing, ""
 	switch {
 	case useController && !ordered:

@@ -31,6 +31,7 @@ type Service struct {
 	hosts  map[string]*hostMemory
 	policy map[string]policy
 	watch  map[string][]string // by witness: whom it watches
+	known  map[string]bool     // hosts there are
 	wake   func(host string)
 }
 
@@ -226,7 +227,7 @@ func (s *Service) takeWitnesses(r *hav1.ReportRequest, now time.Duration) {
 	for _, w := range r.GetWitnesses() {
 		h := s.hosts[w.GetHost()]
 		if h == nil {
-			if _, known := s.policy[w.GetHost()]; !known {
+			if !s.known[w.GetHost()] {
 				continue
 			}
 			h = &hostMemory{pastBoots: map[string]bool{}, sightings: map[string]sighting{}}

@@ -57,9 +57,15 @@ func witnessesOf(hosts []*kvmv1.Hypervisor, of int, silent map[string]bool) []st
 
 // assign says whom each host watches from its next report on.
 func (s *Service) assign(watch map[string][]string) {
+	known := map[string]bool{}
+	for _, watched := range watch { // In any order: they make a set.
+		for _, host := range watched {
+			known[host] = true
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watch = watch
+	s.watch, s.known = watch, known
 }
 
 // stranded says whether a host has lost its storage.

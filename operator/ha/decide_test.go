@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hav1 "github.com/adit-hv/adit/api/ha/v1"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/api/kvm/v1alpha1"
+)
+
+var noon = metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+
+// dead is a host of boot b that nobody hears, with three VMs and a working
+// controller.
+func dead(changes ...func(*observation)) observation {
+	seen := observation{
+		now: 1000 * seconds, wall: noon, limits: limits, protected: 3,
+		hypervisor: &kvmv1.Hypervisor{ObjectMeta: metav1.ObjectMeta{Name: "kvm-1"}, Spec: kvmv1.HypervisorSpec{HighAvailability: true}},
+		memory:     memory("b", 970*seconds),
+		verdict:    verdict{state: kvmv1.ReasonUnreachable, message: "silent"},
+		expiry: expiry{
+			evidence: evidence{now: 1000 * seconds, limits: limits}, terms: usual, armed: true, boot: "b",
+			granted: 970 * seconds, ledAt: 10 * seconds,
+		},
+	}
+	for _, change := range changes {
+		change(&seen)
+	}
+	return seen
+}
+
+func memory(boot string, last time.Duration) hostMemory {
+	return hostMemory{
+		boot: boot, first: 100 * seconds, last: last, granted: last, synced: true, soundSince: 100 * seconds,
+		virtualisation: &hav1.Virtualisation{Answers: true}, storage: []*hav1.Storage{{Pool: "shared", Writable: true}},
+		watchdog: &hav1.Watchdog{Present: true, Armed: true, Timeout: durationpb.New(20 * seconds)},
+		lease:    &hav1.Lease{Valid: true, Term: durationpb.New(20 * seconds), Stop: durationpb.New(10 * seconds)},
+	}
+}
+
+// heard makes it report again, from a boot.
+func heard(boot string) func(*observation) {
+	return func(seen *observation) {
+		first := seen.memory.first
+		if boot != seen.memory.boot {
+			first = 900 * seconds
+		}
+		seen.memory = memory(boot, 999*seconds)
+		seen.memory.first, seen.memory.granted = first, 0
+		seen.verdict = verdict{state: kvmv1.ReasonOnline, message: "reports"}
+	}
+}
+
+func evacuating(phase v1alpha1.EvacuationPhase, changes ...func(*v1alpha1.Evacuation)) func(*observation) {
+	return func(seen *observation) {
+		e := &v1alpha1.Evacuation{ObjectMeta: metav1.ObjectMeta{Name: "kvm-1-4"}, Spec: v1alpha1.EvacuationSpec{Hypervisor: "kvm-1", Boot: "b"}}
+		e.Status.Phase = phase
+		if phase != v1alpha1.EvacuationFencing {
+			e.Status.Proof = &v1alpha1.Proof{Kind: v1alpha1.ProofPowerOff, Message: "it is off", At: noon}
+		}
+		for _, change := range changes {
+			change(e)
+		}
+		seen.evacuation, seen.history = e, []v1alpha1.Evacuation{*e}
+		seen.hypervisor.Spec.Maintenance = kvmv1.MaintenanceHA
+		seen.hypervisor.Spec.MaintenanceReason = reasonFor(e)
+	}
+}
+
+func ordered(e *v1alpha1.Evacuation) {
+	e.Status.Power = &v1alpha1.PowerRecord{Ordered: &noon, Attempts: 1}
+}
+
+func TestDecideWithoutEvacuation(t *testing.T) {
+	online := []func(*observation){heard("b")}
+	with := func(base []func(*observation), more ...func(*observation)) observation {
+		return dead(append(base, more...)...)
+	}
+	for _, tt := range []struct {
+		name  string
+		seen  observation
+		alive string
+		makes bool
+		check func(*testing.T, plan)
+	}{
+		{"one that reports is granted, once its lease is on record", with(online), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.record == nil || p.record.Boot != "b" || p.policy == nil || !p.policy.grant || p.policy.boot != "b" {
+				t.Errorf("record %+v, policy %+v", p.record, p.policy)
+			}
+		}},
+		{"one that nobody hears is to be fenced, and gets no grant before that is written", dead(), kvmv1.ReasonFencing, true, func(t *testing.T, p plan) {
+			if p.create.Name != "kvm-1-1" || p.create.Spec.Boot != "b" || p.refuse == "" || p.policy != nil {
+				t.Errorf("%+v, refuse %q, policy %+v", p.create, p.refuse, p.policy)
+			}
+		}},
+		{"its number is the next", dead(func(o *observation) {
+			o.history = []v1alpha1.Evacuation{{ObjectMeta: metav1.ObjectMeta{Name: "kvm-1-9"}, Spec: v1alpha1.EvacuationSpec{Hypervisor: "kvm-1"}, Status: v1alpha1.EvacuationStatus{Phase: v1alpha1.EvacuationDone}}}
+		}), kvmv1.ReasonFencing, true, func(t *testing.T, p plan) {
+			if p.create.Name != "kvm-1-10" {
+				t.Error(p.create.Name)
+			}
+		}},
+		{"one with nothing to save is left alone", dead(func(o *observation) { o.protected = 0 }), kvmv1.ReasonUnreachable, false, nil},
+		{"a doubt is no verdict", dead(func(o *observation) { o.verdict.state = kvmv1.ReasonSuspect }), kvmv1.ReasonSuspect, false, nil},
+		{"one whose VMs live is left alone", dead(func(o *observation) { o.verdict.state = kvmv1.ReasonIsolated }), kvmv1.ReasonIsolated, false, nil},
+		{"a brake holds", dead(func(o *observation) { o.brakes.storm = true }), kvmv1.ReasonHeld, false, nil},
+		{"a new leader says nothing yet", dead(func(o *observation) { o.verdict = verdict{} }), "", false, nil},
+		{"one that lost its storage is evacuated although it reports", with(online, func(o *observation) { o.verdict.stranded = true }), kvmv1.ReasonFencing, true, nil},
+		{"held, it keeps its lease", with(online, func(o *observation) { o.verdict.stranded, o.brakes.storm = true, true }), kvmv1.ReasonHeld, false, func(t *testing.T, p plan) {
+			if p.policy == nil || !p.policy.grant {
+				t.Error("a storm of storage must not stop the VMs of all")
+			}
+		}},
+		{"high availability off: no lease is needed, and that is on record first", with(online, func(o *observation) { o.hypervisor.Spec.HighAvailability = false }), "", false, func(t *testing.T, p plan) {
+			if p.policy == nil || !p.policy.off || p.record == nil || p.record.Watchdog != "" {
+				t.Errorf("policy %+v, record %+v", p.policy, p.record)
+			}
+		}},
+		{"high availability off: it may die", dead(func(o *observation) { o.hypervisor.Spec.HighAvailability = false }), "", false, nil},
+		{"before onboarding nothing is said", dead(func(o *observation) { o.hypervisor.Spec.LifecycleEnabled = true }), "", false, func(t *testing.T, p plan) {
+			if p.enabled != nil {
+				t.Errorf("%+v", p.enabled)
+			}
+		}},
+		{"memory that failed: its VMs leave while they can", with(online, func(o *observation) { o.memory.memoryFailed = "vm" }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.maintenance == nil || p.maintenance.mode != string(kvmv1.MaintenanceAuto) {
+				t.Errorf("%+v", p.maintenance)
+			}
+		}},
+		{"maintenance that a leader left behind is given back", with(online, evacuating(v1alpha1.EvacuationDone, func(e *v1alpha1.Evacuation) {
+			e.Spec.Maintenance, e.Spec.MaintenanceReason = "manual", "disk"
+		}), func(o *observation) { o.evacuation = nil }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.maintenance == nil || *p.maintenance != (maintenance{"manual", "disk"}) {
+				t.Errorf("%+v", p.maintenance)
+			}
+		}},
+		{"a cache that is behind decides nothing", dead(func(o *observation) { o.behind = true }), "", false, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := decide(tt.seen)
+			if got := reasonOfPlan(p); got != tt.alive || (p.create != nil) != tt.makes {
+				t.Errorf("HostAlive %q, makes %v; want %q, %v", got, p.create != nil, tt.alive, tt.makes)
+			}
+			if p.evacuate || p.power != wishNothing {
+				t.Error("acts without an Evacuation")
+			}
+			if tt.check != nil {
+				tt.check(t, p)
+			}
+		})
+	}
+}
+
+func reasonOfPlan(p plan) string {
+	if p.alive == nil {
+		return ""
+	}
+	return p.alive.Reason
+}
+
+func TestFencing(t *testing.T) {
+	proven := func(proof, of string) func(*observation) {
+		return func(o *observation) { o.power = powerMemory{evacuation: of, wish: wishOff, proof: proof} }
+	}
+	expired := func(o *observation) {
+		o.expiry.granted = 900 * seconds
+		o.expiry.sightings = []sighting{{at: o.now, storage: true, boot: "b", still: 90 * seconds}}
+	}
+	confirm := func(o *observation) {
+		o.hypervisor.Annotations = map[string]string{v1alpha1.AnnotationConfirmFenced: "ann until 2026-01-02T13:00:00Z: unplugged"}
+	}
+	lapsed := func(stopped bool) func(*observation) {
+		return func(o *observation) {
+			o.memory.lease = &hav1.Lease{Lapsed: true, Stopped: stopped}
+			o.memory.granted = 960 * seconds
+		}
+	}
+	fencing := evacuating(v1alpha1.EvacuationFencing)
+	told := evacuating(v1alpha1.EvacuationFencing, ordered)
+	noPower := func(o *observation) { o.hasPower = "none" }
+	for _, tt := range []struct {
+		name  string
+		seen  observation
+		proof v1alpha1.ProofKind
+		phase v1alpha1.EvacuationPhase // written; "": none
+		alive string
+		power wish
+	}{
+		{"first the order is written down", dead(fencing), "", v1alpha1.EvacuationFencing, kvmv1.ReasonFencing, wishNothing},
+		{"then it is given", dead(told), "", "", kvmv1.ReasonFencing, wishOff},
+		{"off, twice", dead(told, proven("off twice", "kvm-1-4")), v1alpha1.ProofPowerOff, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
+		{"what an earlier Evacuation has learned is no proof", dead(told, proven("off twice", "kvm-1-3")), "", "", kvmv1.ReasonFencing, wishOff},
+		{"its lease has run out", dead(told, expired), v1alpha1.ProofLeaseExpired, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
+		{"the lease of another boot has", dead(told, expired, func(o *observation) { o.expiry.boot = "a" }), "", "", kvmv1.ReasonFencing, wishOff},
+		{"a person says so", dead(told, confirm), v1alpha1.ProofConfirmed, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
+		{"a person says so of a host that reports", dead(told, heard("b"), confirm), "", "", kvmv1.ReasonFencing, wishOff},
+		{"it reports from a later boot", dead(told, heard("c")), v1alpha1.ProofNewBoot, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
+		{"a single report of another boot may be an old one", dead(told, heard("c"), func(o *observation) { o.memory.first = o.memory.last }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"a later boot that was granted proves nothing", dead(told, heard("c"), func(o *observation) { o.memory.granted = 995 * seconds }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"it has stopped its VMs itself", dead(fencing, heard("b"), lapsed(true)), v1alpha1.ProofStopped, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
+		{"it is still stopping them", dead(fencing, heard("b"), lapsed(false)), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"it says stopped and lists one that runs", dead(fencing, heard("b"), lapsed(true), func(o *observation) {
+			o.memory.instances = map[string]*hav1.Instance{"u": {Uuid: "u", State: "running", Protected: true}}
+		}), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"heard again before anything was done", dead(fencing, heard("b")), "", v1alpha1.EvacuationCancelled, kvmv1.ReasonOnline, wishNothing},
+		{"heard again after the order: it may still be carried out", dead(told, heard("b"), func(o *observation) { o.expiry.granted = 940 * seconds }), "", "", kvmv1.ReasonFencing, wishOff},
+		{"no controller and no watchdog: a person is needed", dead(fencing, noPower, func(o *observation) { o.expiry.armed = false }), "", "", kvmv1.ReasonUnproven, wishNothing},
+		{"no controller, but a lease that will end", dead(fencing, noPower), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"a controller in trouble is written down", dead(told, func(o *observation) {
+			o.power = powerMemory{evacuation: "kvm-1-4", wish: wishOff, problem: "no answer"}
+		}), "", v1alpha1.EvacuationFencing, kvmv1.ReasonFencing, wishOff},
+		{"and without a watchdog a person is needed", dead(told, func(o *observation) {
+			o.power, o.expiry.armed = powerMemory{evacuation: "kvm-1-4", wish: wishOff, problem: "no answer"}, false
+		}), "", v1alpha1.EvacuationFencing, kvmv1.ReasonUnproven, wishOff},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := decide(tt.seen)
+			var proof v1alpha1.ProofKind
+			var phase v1alpha1.EvacuationPhase
+			if p.status != nil {
+				phase = p.status.Phase
+				if p.status.Proof != nil {
+					proof = p.status.Proof.Kind
+				}
+			}
+			if proof != tt.proof || phase != tt.phase || reasonOfPlan(p) != tt.alive || p.power != tt.power {
+				t.Errorf("proof %q, phase %q, HostAlive %q, power %q; want %q, %q, %q, %q", proof, phase, reasonOfPlan(p), p.power, tt.proof, tt.phase, tt.alive, tt.power)
+			}
+			if p.evacuate {
+				t.Error("VMs are touched before the proof is written")
+			}
+			if phase != v1alpha1.EvacuationCancelled && (p.refuse == "" || p.policy != nil) {
+				t.Error("it may get a grant")
+			}
+			if p.alive.Status == metav1.ConditionFalse && proof == "" {
+				t.Error("called dead without a proof")
+			}
+		})
+	}
+	if p := decide(dead(fencing, noPower, func(o *observation) { o.expiry.armed = false })); !strings.Contains(p.alive.Message, v1alpha1.AnnotationConfirmFenced) {
+		t.Errorf("%q does not say how to confirm", p.alive.Message)
+	}
+}
+
+func TestAfterTheProof(t *testing.T) {
+	powerOn := func(o *observation) { o.limits.PowerOn = true }
+	back := func(boot string) []func(*observation) {
+		return []func(*observation){evacuating(v1alpha1.EvacuationRecovering), heard(boot)}
+	}
+	for _, tt := range []struct {
+		name     string
+		seen     observation
+		phase    v1alpha1.EvacuationPhase
+		alive    string
+		evacuate bool
+		power    wish
+	}{
+		{"fenced: the VMs' turn", dead(evacuating(v1alpha1.EvacuationFenced)), "", kvmv1.ReasonFenced, true, ""},
+		{"evacuating goes on, whoever leads", dead(evacuating(v1alpha1.EvacuationEvacuating)), "", kvmv1.ReasonEvacuating, true, ""},
+		{"evacuating goes on although the host is back", dead(evacuating(v1alpha1.EvacuationEvacuating), heard("c")), "", kvmv1.ReasonEvacuating, true, ""},
+		{"evacuated: it stays off", dead(evacuating(v1alpha1.EvacuationEvacuated, ordered)), "", kvmv1.ReasonHostEmpty, false, ""},
+		{"evacuated: on again, if that is the policy", dead(evacuating(v1alpha1.EvacuationEvacuated, ordered), powerOn), "", kvmv1.ReasonHostEmpty, false, wishOn},
+		{"what we did not switch off we do not switch on", dead(evacuating(v1alpha1.EvacuationEvacuated), powerOn), "", kvmv1.ReasonHostEmpty, false, ""},
+		{"it is back", dead(evacuating(v1alpha1.EvacuationEvacuated), heard("c"), func(o *observation) { o.memory.soundSince = 990 * seconds }), v1alpha1.EvacuationRecovering, kvmv1.ReasonRecovering, false, ""},
+		{"the same boot, without having stopped, is not back", dead(evacuating(v1alpha1.EvacuationEvacuated), heard("b")), "", kvmv1.ReasonHostEmpty, false, ""},
+		{"it has done well for long enough", dead(back("c")...), v1alpha1.EvacuationDone, kvmv1.ReasonOnline, false, ""},
+		{"an old VM runs there", dead(append(back("c"), func(o *observation) {
+			o.memory.instances = map[string]*hav1.Instance{"u": {Uuid: "u", State: "running", Protected: true}}
+		})...), "", kvmv1.ReasonRecovering, false, ""},
+		{"it keeps dying", dead(append(back("c"), func(o *observation) {
+			earlier := *o.evacuation.DeepCopy()
+			earlier.Name, earlier.CreationTimestamp = "kvm-1-3", metav1.NewTime(noon.Add(-30*time.Minute))
+			o.history[0].CreationTimestamp = noon
+			o.history = []v1alpha1.Evacuation{earlier, o.history[0]}
+		})...), "", kvmv1.ReasonRecovering, false, ""},
+		{"it fell silent again", dead(evacuating(v1alpha1.EvacuationRecovering)), v1alpha1.EvacuationEvacuated, kvmv1.ReasonHostEmpty, false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := decide(tt.seen)
+			var phase v1alpha1.EvacuationPhase
+			if p.status != nil {
+				phase = p.status.Phase
+			}
+			if phase != tt.phase || reasonOfPlan(p) != tt.alive || p.evacuate != tt.evacuate || p.power != tt.power {
+				t.Errorf("phase %q, HostAlive %q, evacuate %v, power %q; want %q, %q, %v, %q", phase, reasonOfPlan(p), p.evacuate, p.power, tt.phase, tt.alive, tt.evacuate, tt.power)
+			}
+			if p.policy != nil {
+				t.Error("it gets a grant before the end is written")
+			}
+		})
+	}
+}
