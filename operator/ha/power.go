@@ -22,9 +22,11 @@ import (
 )
 
 const (
-	// offReads is how far apart two readings have to be that say off: controllers
-	// are known that show for nine seconds what they were told to reach.
+	// offReads is for how long all readings have to say off: controllers are
+	// known that show for nine seconds what they were told to reach. offLook is
+	// how often it is read meanwhile.
 	offReads = 10 * time.Second
+	offLook  = 2 * time.Second
 	// powerRetry is how soon a controller is asked again; orders are repeated
 	// with a back-off from orderRetry to orderRetryMax.
 	powerRetry    = 5 * time.Second
@@ -151,7 +153,10 @@ func (r *Reconciler) powerStep(ctx context.Context, host string, m *powerMemory)
 		return powerRetry
 	}
 	now := r.o.Steady.Elapsed()
-	if on := m.wish == wishOn; !m.ordered || now >= m.nextOrder {
+	switch on := m.wish == wishOn; {
+	case now < m.nextOrder && !m.ordered:
+		return m.nextOrder - now
+	case now >= m.nextOrder:
 		state, err := power.PowerState(ctx)
 		if err == nil && on && state == hardware.PowerOn {
 			m.problem = ""
@@ -170,7 +175,7 @@ func (r *Reconciler) powerStep(ctx context.Context, host string, m *powerMemory)
 			}
 			return powerRetry
 		}
-		m.ordered, m.problem = true, ""
+		m.ordered = true
 		return time.Second
 	}
 	state, err := power.PowerState(ctx)
@@ -192,12 +197,12 @@ func (r *Reconciler) readOff(m *powerMemory, who string, state hardware.PowerSta
 		if now+powerRetry >= m.nextOrder && state == hardware.PowerOn {
 			m.problem = "it took the order, and the host is still on"
 		}
-		return min(powerRetry, 2*time.Second)
+		return offLook
 	case m.firstOff == 0:
 		m.firstOff = max(now, 1)
-		return offReads
+		return offLook
 	case now-m.firstOff < offReads:
-		return offReads - (now - m.firstOff)
+		return min(offLook, offReads-(now-m.firstOff))
 	}
 	m.problem = ""
 	m.proof = fmt.Sprintf("its management controller (%s) was told to switch it off, and has said Off for more than %s", who, offReads)
