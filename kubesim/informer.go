@@ -196,7 +196,7 @@ func (inf *informer) guarded(fn func()) func() {
 	run = func() {
 		switch {
 		case connection != inf.connection:
-		case inf.frozen > 0:
+		case inf.frozen > 0 || len(inf.stuck) > 0: // behind those that came before
 			inf.stuck = append(inf.stuck, run)
 		default:
 			fn()
@@ -237,10 +237,20 @@ func (inf *informer) thaw() {
 	if inf.watch != nil {
 		inf.lostAt = -1
 	}
+	if len(inf.stuck) > 0 {
+		inf.lane.After(0, func() { inf.l.do(inf.drain) })
+	}
+}
+
+// drain takes in what was stuck, in its order.
+func (inf *informer) drain() {
+	if inf.frozen > 0 {
+		return // again, and the next thaw drains
+	}
 	stuck := inf.stuck
 	inf.stuck = nil
-	for _, fn := range stuck {
-		inf.lane.After(0, func() { inf.l.do(fn) })
+	for _, run := range stuck {
+		run()
 	}
 }
 

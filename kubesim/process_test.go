@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,38 @@ func TestAllTroubleTogetherSettlesWhenItIsOver(t *testing.T) {
 		_, first := toyDigest(t, seed, Options{}, more)
 		_, again := toyDigest(t, seed, Options{}, more)
 		sameRun(t, "again", first, again)
+	}
+}
+
+// TestACacheNeverGoesBackInTime lets one piece of news get stuck in a watch, and
+// the next wait for a paused process; both come at one instant.
+func TestACacheNeverGoesBackInTime(t *testing.T) {
+	for seed := range uint64(20) {
+		d := newDesk(t, seed, Options{})
+		var seen []int32
+		p := d.c.Process("p", ProcessOptions{}, runs(1, func(ctx context.Context, mgr manager.Manager, r reconcile.Request) (reconcile.Result, error) {
+			var m Machine
+			err := mgr.GetClient().Get(ctx, r.NamespacedName, &m)
+			seen = append(seen, m.Spec.Slots)
+			return reconcile.Result{RequeueAfter: time.Minute}, err
+		}))
+		p.Start()
+		m := d.machine("m", MachineSpec{Slots: 1})
+		change := func(slots int32) func() {
+			return func() {
+				m.Spec.Slots = slots
+				d.must(d.Update(background, m))
+			}
+		}
+		d.c.s.After(10*time.Second, func() { d.c.Inject(Fault{Kind: "watch.freeze", For: 30 * time.Second}) })
+		d.c.s.After(15*time.Second, change(2))
+		d.c.s.After(25*time.Second, p.Pause)
+		d.c.s.After(30*time.Second, change(3))
+		d.c.s.After(40*time.Second, p.Resume)
+		d.wait(5 * time.Minute)
+		if !slices.IsSorted(seen) || seen[len(seen)-1] != 3 {
+			t.Errorf("seed %d: the cache showed %v", seed, seen)
+		}
 	}
 }
 
