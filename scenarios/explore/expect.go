@@ -10,12 +10,12 @@ import (
 
 // expectations are what is true of any fleet left in peace: first what the API
 // says against the truth, then that nothing is stuck. What a host that stays
-// broken has a part in is left out.
+// broken has a part in is left out, and what waits for it and says so.
 func (g *gamble) expectations() (out [][2]string) {
 	broken := list(g.broken)
 	vms := func(text, because string) {
 		if len(g.broken) > 0 {
-			text = fmt.Sprintf(`v.host in %s || v.copies.exists(c, c in %s) || (%s)`, broken, broken, text)
+			text = fmt.Sprintf(`%s.exists(b, v.host == b || b in v.copies || v.message.contains("host " + b)) || (%s)`, broken, text)
 		}
 		out = append(out, [2]string{`vms.all(v, ` + text + `)`, because})
 	}

@@ -86,7 +86,7 @@ var faultLines = []func(*gamble) string{
 	func(g *gamble) string { return "bmc.early on=" + g.oneOrRack() + one(g, "", " by=20s") + g.some() },
 	func(g *gamble) string { return "bmc.unknown on=" + g.oneOrRack() + g.some() },
 	func(g *gamble) string {
-		return "bmc.script on=" + g.oneOrRack() + " states=" + one(g, "0s:Off,8s:On", "3s:Off,20s:PoweringOff,40s:On", "0s:PoweringOff,30s:Off,33s:On") + g.some()
+		return "bmc.script on=" + g.oneOrRack() + " states=" + one(g, "0s:Off,8s:On", "2s:Off,9s:PoweringOff,40s:On", "0s:PoweringOff,30s:Off,33s:On,50s:Unknown,70s:On") + g.some()
 	},
 	func(g *gamble) string {
 		return "bmc.wrong-host on=" + g.hosts[0] + " to=" + g.hosts[1+g.IntN(len(g.hosts)-1)] + g.some()
