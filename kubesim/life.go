@@ -65,13 +65,19 @@ func (l *life) after(d time.Duration, fn func()) *sim.Timer {
 func (l *life) task(fn func(t *sim.Task)) {
 	var t *sim.Task
 	t = l.c.s.Go(func(*sim.Task) {
-		if l.paused {
-			l.held = append(l.held, t.Resume)
-			t.Park()
-		}
+		l.standStill()
 		fn(t)
 	})
 	l.tasks = append(l.tasks, t)
+}
+
+// standStill keeps the running task of a paused process where it is until that
+// goes on.
+func (l *life) standStill() {
+	for t := l.c.s.Current(); t != nil && l.paused; {
+		l.held = append(l.held, t.Resume)
+		t.Park()
+	}
 }
 
 // sleep parks the running task. From the scheduler's side, where handlers and

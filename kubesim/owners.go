@@ -16,7 +16,7 @@ import (
 
 // OwnerTable says which roles may make this change of a field. A nil answer
 // means anybody, an empty one nobody. Fields are named as in
-// "object" (creation or deletion), "spec", "status.phase",
+// "object" (creation or deletion), "spec.maintenance", "status.phase",
 // "status.conditions[Ready]", "metadata.labels[key]",
 // "metadata.annotations[key]", "metadata.finalizers[name]",
 // "metadata.ownerReferences". A creation tells only "object", a removal after
@@ -107,6 +107,10 @@ func (k *kind) changedFields(w Write) []string {
 	for _, i := range k.body {
 		if !equal.Fields(from.Field(i), to.Field(i)) {
 			name, _ := jsonName(k.typ.Field(i))
+			if below := structChanges(name, from.Field(i), to.Field(i)); len(below) > 0 {
+				out = append(out, below...)
+				continue
+			}
 			out = append(out, name)
 		}
 	}

@@ -22,8 +22,8 @@ type ProcessOptions struct {
 
 	// ByObject narrows the process's cache by label and field selectors.
 	ByObject map[client.Object]cache.ByObject
-	// ClockSkew is added to virtual time by the process's Clock.
-	ClockSkew time.Duration
+	// Clock is the wall clock of the machine it runs on; nil is virtual time.
+	Clock clock.PassiveClock
 	// QPS and Burst limit the client, as rest.Config's do. 0: no limit.
 	QPS   float32
 	Burst int
@@ -82,16 +82,13 @@ func (p *Process) note(what, detail string) {
 	p.c.s.Note(sim.Note{Host: p.options.Host, Component: p.name, What: what, Detail: detail})
 }
 
-// Clock is the process's own, skewed.
-func (p *Process) Clock() clock.PassiveClock { return skewedClock{p.c.s, p.options.ClockSkew} }
-
-type skewedClock struct {
-	s    *sim.Scheduler
-	skew time.Duration
+// Clock is the process's wall clock, which may be wrong.
+func (p *Process) Clock() clock.PassiveClock {
+	if p.options.Clock != nil {
+		return p.options.Clock
+	}
+	return p.c.s
 }
-
-func (c skewedClock) Now() time.Time                  { return c.s.Now().Add(c.skew) }
-func (c skewedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // Start builds a new manager by setup and runs it. Starting a living process
 // does nothing.
@@ -153,6 +150,10 @@ func (p *Process) Alive() bool { return p.life != nil }
 // Paused reports whether the process is frozen.
 func (p *Process) Paused() bool { return p.life != nil && p.life.paused }
 
+// Leads reports whether the process runs as a leader, which one without an
+// election always does.
+func (p *Process) Leads() bool { return p.life != nil && p.life.m.leading }
+
 // CutWatch breaks all its watches. They reconnect with a back-off.
 func (p *Process) CutWatch() {
 	if p.life != nil {
@@ -206,6 +207,14 @@ func (p *Process) Calls() int { return p.calls }
 // before or after it takes effect.
 func (p *Process) CrashAt(n int, when Moment) { p.crashAt, p.crashWhen = p.calls+n, when }
 
+// Deliver hands the process what arrives from outside: fn runs now, once a
+// paused process goes on, or never when there is none.
+func (p *Process) Deliver(fn func()) {
+	if p.life != nil {
+		p.life.do(fn)
+	}
+}
+
 // Step is a crash point for what is not an API call: a hardware call. Call it
 // before the effect; it returns only if the process lives on. What it returns
 // is called after the effect, and is the other side.
@@ -215,8 +224,12 @@ func (p *Process) Step(what string) (done func()) {
 	if l == nil {
 		return func() {}
 	}
+	l.standStill()
 	n := l.before()
-	return func() { l.past(n) }
+	return func() {
+		l.past(n)
+		l.standStill()
+	}
 }
 
 // Err is why the process last ended by itself.

@@ -555,3 +555,40 @@ func TestTheClientsRateLimitIsKept(t *testing.T) {
 		t.Errorf("35 calls at 10 a second, 5 at once, took %v", took)
 	}
 }
+
+func TestAPausedProcessDoesNothingInTheMidstOfItsCalls(t *testing.T) {
+	s := sim.New(sim.Options{Seed: 1})
+	c := toyCluster(t, s, Options{})
+	var done []time.Duration
+	p := c.Process("hands", ProcessOptions{}, func(mgr manager.Manager) error {
+		return mgr.Add(manager.RunnableFunc(func(context.Context) error {
+			for range 3 { // calls of the hardware, whose answers no pause holds up
+				past := c.processes[0].Step("turn")
+				s.Current().Sleep(time.Second)
+				past()
+				done = append(done, s.Elapsed())
+			}
+			return nil
+		}))
+	})
+	p.Start()
+	s.Run(1500 * time.Millisecond)
+	p.Pause()
+	s.Run(10 * time.Second)
+	if len(done) != 1 {
+		t.Errorf("a process paused in its second call has ended %d", len(done))
+	}
+	delivered := false
+	p.Deliver(func() { delivered = true })
+	if delivered {
+		t.Error("a paused process took what arrived")
+	}
+	p.Resume()
+	s.Run(20 * time.Second)
+	if len(done) != 3 || done[1] < 10*time.Second || !delivered {
+		t.Errorf("calls ended at %v, delivered: %v", done, delivered)
+	}
+	p.Crash()
+	p.Deliver(func() { t.Error("a dead process took what arrived") })
+	s.Run(21 * time.Second)
+}
