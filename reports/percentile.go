@@ -23,3 +23,32 @@ func Percentiles(name, unit string, values []float64) Percentile {
 	p.P50, p.P90, p.P99 = rank(50), rank(90), rank(99)
 	return p
 }
+
+// RecoveryPercentiles sums up recoveries: the whole way for each priority, and
+// each part of it.
+func RecoveryPercentiles(all []Recovery) []Percentile {
+	if len(all) == 0 {
+		return nil
+	}
+	var out []Percentile
+	add := func(name string, of func(Recovery) (float64, bool)) {
+		var values []float64
+		for _, r := range all {
+			if v, counts := of(r); counts {
+				values = append(values, v)
+			}
+		}
+		if len(values) > 0 {
+			out = append(out, Percentiles(name, "s", values))
+		}
+	}
+	for _, priority := range []string{"high", "medium", "low"} {
+		add("recovery, "+priority, func(r Recovery) (float64, bool) { return r.Total(), r.Priority == priority })
+	}
+	add("of it: detect", func(r Recovery) (float64, bool) { return r.Detect, true })
+	add("of it: decide", func(r Recovery) (float64, bool) { return r.Decide, true })
+	add("of it: fence", func(r Recovery) (float64, bool) { return r.Fence, true })
+	add("of it: place", func(r Recovery) (float64, bool) { return r.Place, true })
+	add("of it: start", func(r Recovery) (float64, bool) { return r.Start, true })
+	return out
+}

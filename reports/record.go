@@ -50,6 +50,7 @@ type Record struct {
 	Invariants   []Check      `json:"invariants,omitempty"`
 	API          []APICount   `json:"api,omitempty"`
 	WritesOver   []Sample     `json:"writesOver,omitempty"` // API writes in each slice of the run
+	Recoveries   []Recovery   `json:"recoveries,omitempty"` // in the order in which the VMs ran again
 	Percentiles  []Percentile `json:"percentiles,omitempty"`
 	LastNotes    []string     `json:"lastNotes,omitempty"` // the end of the trace, on failure
 }
@@ -142,9 +143,27 @@ type Sample struct {
 	Value float64 `json:"value"`
 }
 
+// Recovery is one VM's way from its host's loss until it ran elsewhere. What
+// follows Lost are lengths; together they are the whole way.
+type Recovery struct {
+	VM         string  `json:"vm"`
+	Priority   string  `json:"priority"`
+	Host       string  `json:"host"` // that was lost
+	Evacuation string  `json:"evacuation"`
+	Lost       float64 `json:"lost"`   // when
+	Detect     float64 `json:"detect"` // until the host was said to be silent
+	Decide     float64 `json:"decide"` // until it was to be fenced
+	Fence      float64 `json:"fence"`  // until that was proven
+	Place      float64 `json:"place"`  // until the VM had another host
+	Start      float64 `json:"start"`  // until it ran there
+}
+
+// Total is the whole way.
+func (r Recovery) Total() float64 { return r.Detect + r.Decide + r.Fence + r.Place + r.Start }
+
 // Percentile is a distribution of durations of one kind.
 type Percentile struct {
-	Name  string  `json:"name"` // start, migration, downtime, drain, recovery
+	Name  string  `json:"name"` // start, migration, downtime, outage, recovery, ...
 	Unit  string  `json:"unit"` // s or ms
 	Count int     `json:"count"`
 	Min   float64 `json:"min"`

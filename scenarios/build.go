@@ -47,6 +47,8 @@ func (b *builder) scenario(f file) *Scenario {
 	s.Spec.VMs = b.vms(f.Workload, s)
 	b.operatorLimits(f.Operator)
 	s.Spec.Operator = operator(f.Operator)
+	s.Spec.Storage = testbed.Storage{NoLocks: isFalse(f.Storage.Locks), LockLease: time.Duration(f.Storage.LockLease)}
+	s.Spec.HA = b.ha(f.HA)
 	s.Spec.API = testbed.API{Latency: time.Duration(f.API.Latency), Lag: time.Duration(f.API.Lag), EagerLeases: f.API.EagerLeases}
 	if f.Budget.APIWrites < 0 || f.Budget.Events < 0 {
 		b.fail("budget", "is negative; leave a bound out to have none")
@@ -85,9 +87,13 @@ func (b *builder) hosts(groups []hostGroup) []testbed.HostGroup {
 		b.labels(at("labels"), g.Labels)
 		b.label(at("zone"), g.Zone)
 		b.label(at("rack"), g.Rack)
+		b.label(at("feed"), g.Feed)
+		b.label(at("switch"), g.Switch)
+		b.drift(at("drift"), g.Drift)
 		b.dmi(at("dmi"), g.DMI)
 		out = append(out, testbed.HostGroup{
 			Name: g.Name, Count: g.Count, Model: g.Model, Zone: g.Zone, Rack: g.Rack,
+			Feed: g.Feed, Switch: g.Switch, NoWatchdog: isFalse(g.Watchdog), NoBMC: isFalse(g.BMC), Skew: time.Duration(g.ClockSkew), Drift: g.Drift,
 			Capabilities: b.file(at("capabilities"), g.Capabilities), OSRelease: b.file(at("osRelease"), g.OSRelease),
 			DMI: g.DMI, Labels: g.Labels, MigrationBandwidth: uint64(g.Migration), Overcommit: g.Overcommit,
 		})
@@ -133,6 +139,7 @@ func (b *builder) vms(groups []vmGroup, s *Scenario) []testbed.VMGroup {
 			b.fail(at("at"), "the last of the VMs is made after the end of the run (for: %v)", s.For)
 		}
 		b.vmWords(at, g, s.Spec)
+		policy := b.policy(at, g)
 		if g.Used > g.Memory || g.WorkingSet > g.Memory {
 			b.fail(at("workingSet"), "used memory and working set lie within the VM's memory of %d bytes", g.Memory)
 		}
@@ -140,7 +147,7 @@ func (b *builder) vms(groups []vmGroup, s *Scenario) []testbed.VMGroup {
 			Name: g.Name, Count: g.Count, At: time.Duration(g.At), Every: time.Duration(g.Every),
 			CPUs: g.CPUs, Memory: uint64(g.Memory), Labels: g.Labels, Host: g.Host, Apart: g.Apart,
 			Priority: g.Priority, Traits: g.Traits, CPUModel: g.CPUModel, NUMA: g.NUMA, Stopped: g.Stopped,
-			Grace: time.Duration(g.Grace), Pinned: g.Pinned,
+			Grace: time.Duration(g.Grace), Pinned: g.Pinned, Policy: policy,
 			Guest: testbed.Guest{
 				Boot: time.Duration(g.Boot), Used: uint64(g.Used), DirtyRate: uint64(g.DirtyRate),
 				WorkingSet: uint64(g.WorkingSet), Agent: g.Agent, Shutdown: time.Duration(g.Shutdown), Deaf: g.Deaf,

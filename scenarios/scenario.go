@@ -91,6 +91,8 @@ type file struct {
 	Workload []vmGroup      `yaml:"workload"`
 	Operator operatorFields `yaml:"operator"`
 	API      apiFields      `yaml:"api"`
+	Storage  storageFields  `yaml:"storage"`
+	HA       *haFields      `yaml:"ha"`
 	Timeline []stepFields   `yaml:"timeline"`
 	Expect   []expectFields `yaml:"expect"`
 	Budget   budgetFields   `yaml:"budget"`
@@ -102,6 +104,12 @@ type hostGroup struct {
 	Model        string             `yaml:"model"`
 	Zone         string             `yaml:"zone"`
 	Rack         string             `yaml:"rack"`
+	Feed         string             `yaml:"feed"`
+	Switch       string             `yaml:"switch"`
+	Watchdog     *bool              `yaml:"watchdog"`
+	BMC          *bool              `yaml:"bmc"`
+	ClockSkew    Shift              `yaml:"clockSkew"`
+	Drift        int                `yaml:"drift"`
 	Capabilities string             `yaml:"capabilities"`
 	OSRelease    string             `yaml:"osRelease"`
 	DMI          map[string]string  `yaml:"dmi"`
@@ -126,6 +134,12 @@ type vmGroup struct {
 	NUMA       bool              `yaml:"numa"`
 	Stopped    bool              `yaml:"stopped"`
 	Pinned     bool              `yaml:"pinned"`
+	Protected  *bool             `yaml:"protected"`
+	Restart    string            `yaml:"restart"`
+	Yields     bool              `yaml:"yields"`
+	OnCrash    string            `yaml:"onCrash"`
+	OnPanic    string            `yaml:"onPanic"`
+	OnIOError  string            `yaml:"onIOError"`
 	Grace      Duration          `yaml:"grace"`
 	Boot       Duration          `yaml:"boot"`
 	Used       Size              `yaml:"used"`
@@ -155,6 +169,34 @@ type apiFields struct {
 	Latency     Duration `yaml:"latency"`
 	Lag         Duration `yaml:"lag"`
 	EagerLeases bool     `yaml:"eagerLeases"`
+}
+
+type storageFields struct {
+	Locks     *bool    `yaml:"locks"`
+	LockLease Duration `yaml:"lockLease"`
+}
+
+type haFields struct {
+	Replicas        int      `yaml:"replicas"`
+	Watchdog        *bool    `yaml:"watchdog"`
+	Interval        Duration `yaml:"interval"`
+	Term            Duration `yaml:"term"`
+	Stop            Duration `yaml:"stop"`
+	WatchdogTimeout Duration `yaml:"watchdogTimeout"`
+	Settle          Duration `yaml:"settle"`
+	Outage          Duration `yaml:"outage"`
+	Rejoin          Duration `yaml:"rejoin"`
+	StormShare      float64  `yaml:"stormShare"`
+	StormHosts      int      `yaml:"stormHosts"`
+	Fences          int      `yaml:"fences"`
+	FencesPerZone   int      `yaml:"fencesPerZone"`
+	PerFleet        int      `yaml:"perFleet"`
+	PerTarget       int      `yaml:"perTarget"`
+	HoldDown        Duration `yaml:"holdDown"`
+	PowerOn         bool     `yaml:"powerOn"`
+	Yields          bool     `yaml:"yields"`
+	Paused          bool     `yaml:"paused"`
+	DryRun          bool     `yaml:"dryRun"`
 }
 
 type stepFields struct {

@@ -110,6 +110,18 @@ func TestAMistakeIsNamedWithItsPlaceAndItsMend(t *testing.T) {
 		{"a VM that can never be", "vms.size() == 1", `vm["db-1"].running`, "bad.yaml:11:", "the groups are web"},
 		{"a host that is not there", "vms.size() == 1", `host["node009"].ready`, "bad.yaml:11:", "the hosts are"},
 		{"a when on a host that is not there", "{at: 1m, do", "{at: 1m, when: 'host[\"node009\"].ready', do", "bad.yaml:8:", "the hosts are"},
+		{"an action that needs high availability", "vm.delete vm=web-1", "ha.pause", "bad.yaml:8:", "give the scenario a field ha"},
+		{"a fault that needs high availability", "libvirtd.crash on=node001 for=5s", "ha.crash", "bad.yaml:9:", "give the scenario a field ha"},
+		{"an HA agent in a fleet without", "libvirtd.crash on=node001 for=5s", "agent.crash on=node001 agent=ha", "bad.yaml:9:", "give the scenario a field ha"},
+		{"an empty ha", "fleet:", "ha:\nfleet:", "bad.yaml:3:", "give it a value"},
+		{"a lease that one lost report ends", "fleet:", "ha: {term: 8s}\nfleet:", "bad.yaml:3:", "two intervals"},
+		{"a share of more than all", "fleet:", "ha: {stormShare: 25}\nfleet:", "bad.yaml:3:18: ha.stormShare", "up to 1"},
+		{"a replica that is not there", "fleet:\n- {name: node, count: 2}\nworkload:\n- {name: web, count: 2, cpus: 1, memory: 1Gi}\ntimeline:\n- {at: 1m, do: vm.delete vm=web-1}", "ha: {replicas: 2}\nfleet:\n- {name: node, count: 2}\nworkload:\n- {name: web, count: 2, cpus: 1, memory: 1Gi}\ntimeline:\n- {at: 1m, fault: ha.crash replica=ha-2}", "bad.yaml:9:", "ha-0, ha-1 or leader"},
+		{"a class of restart that is none", "memory: 1Gi", "memory: 1Gi, restart: first", "bad.yaml:6:", "high, medium, low"},
+		{"a policy that changes nothing", "vm.delete vm=web-1", "vm.policy vm=web-1", "bad.yaml:8:", "changes nothing"},
+		{"a policy of another word", "vm.delete vm=web-1", "vm.policy vm=web-1 onPanic=reboot", "bad.yaml:8:", "restart, keep, fail"},
+		{"a clock that is wrong by a word", "{name: node, count: 2}", "{name: node, count: 2, clockSkew: late}", "bad.yaml:4:37: ", "write it as 90s, -1h"},
+		{"a clock that nobody would sell", "{name: node, count: 2}", "{name: node, count: 2, drift: 20000}", "bad.yaml:4:", "at most 10000"},
 		{"an overcommit below one", "{name: node, count: 2}", "{name: node, count: 2, overcommit: {cpu: 0.5}}", "bad.yaml:4:", "below 1"},
 	}
 	for _, tt := range tests {

@@ -26,9 +26,14 @@ func shape(node ast.Node, t reflect.Type) *Error {
 		}
 		return at(node, "is empty; give it a value, or leave the line out")
 	}
+	if t.Kind() == reflect.Pointer { // a field of which it matters that it is there
+		return shape(node, t.Elem())
+	}
 	switch {
 	case t == reflect.TypeFor[Duration]():
 		return asError(new(Duration).UnmarshalYAML(node))
+	case t == reflect.TypeFor[Shift]():
+		return asError(new(Shift).UnmarshalYAML(node))
 	case t == reflect.TypeFor[Size]():
 		return asError(new(Size).UnmarshalYAML(node))
 	}

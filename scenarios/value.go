@@ -28,6 +28,23 @@ func (d *Duration) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
+// Shift is how far a clock is off, written as a Duration, also below nothing.
+type Shift time.Duration
+
+// UnmarshalYAML reads a Shift and says where a bad one stands.
+func (s *Shift) UnmarshalYAML(node ast.Node) error {
+	text, err := scalar(node)
+	if err != nil {
+		return err
+	}
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		return at(node, "%q is no time span; write it as 90s, -1h or 1h30m", shortened(text))
+	}
+	*s = Shift(v)
+	return nil
+}
+
 // Size is a number of bytes written as a Kubernetes quantity: 4Gi, 512Mi, 10M.
 type Size uint64
 

@@ -33,6 +33,7 @@ var verbs = map[string]verb{
 	"vm.create":         {[]string{"group"}, []string{"count"}, "create VMs of a workload group"},
 	"vm.delete":         {[]string{"vm"}, nil, "delete VMs"},
 	"vm.power":          {[]string{"vm", "state"}, nil, "want VMs Running, Paused or Stopped"},
+	"vm.policy":         {[]string{"vm"}, []string{"protected", "restart", "yields", "onCrash", "onPanic", "onIOError"}, "change what shall become of VMs after a failure"},
 	"vm.migrate":        {[]string{"vm"}, []string{"to", "priority"}, "ask for a live migration"},
 	"migration.cancel":  {[]string{"vm"}, nil, "delete the migrations of VMs"},
 	"maintenance.start": {[]string{"on"}, []string{"mode", "reason"}, "put hosts into maintenance"},
@@ -46,15 +47,22 @@ var verbs = map[string]verb{
 	"node.delete":       {[]string{"on"}, nil, "delete a Node"},
 }
 
+// allVerbs are the actions there are.
+var allVerbs = func() map[string]verb {
+	all := maps.Clone(verbs)
+	maps.Copy(all, haVerbs)
+	return all
+}()
+
 // ParseAction reads an action: VERB KEY=VALUE ...
 func ParseAction(text string) (Action, error) {
 	c, err := parseCommand(text)
 	if err != nil {
 		return Action{}, err
 	}
-	v, ok := verbs[c.verb]
+	v, ok := allVerbs[c.verb]
 	if !ok {
-		return Action{}, fmt.Errorf("%q is no action; the actions are %s", c.verb, strings.Join(slices.Sorted(maps.Keys(verbs)), ", "))
+		return Action{}, fmt.Errorf("%q is no action; the actions are %s", c.verb, strings.Join(slices.Sorted(maps.Keys(allVerbs)), ", "))
 	}
 	if err := c.only(slices.Concat(v.needs, v.may)...); err != nil {
 		return Action{}, err
@@ -67,7 +75,7 @@ func ParseAction(text string) (Action, error) {
 
 // ActionHelp returns the actions with what they take and do, for --help and
 // the documentation.
-func ActionHelp() [][2]string { return helpOf(verbs) }
+func ActionHelp() [][2]string { return helpOf(allVerbs) }
 
 func helpOf(verbs map[string]verb) [][2]string {
 	var out [][2]string
@@ -127,7 +135,7 @@ func (a Action) Check(spec Spec) error {
 			return fmt.Errorf("%s=%s is neither true nor false", key, v)
 		}
 	}
-	return nil
+	return a.checkHA(spec)
 }
 
 func (a Action) number(key string, otherwise int) int {
@@ -148,7 +156,7 @@ type Fault struct {
 var processFaults = map[string]verb{
 	"agent.crash":        {[]string{"on"}, []string{"agent", "for"}, "kill agents of hosts; they come back after for=, by default 5s"},
 	"agent.pause":        {[]string{"on", "for"}, []string{"agent"}, "agents stand still"},
-	"agent.partition":    {[]string{"on", "for"}, []string{"agent"}, "agents cannot reach the API"},
+	"agent.partition":    {[]string{"on", "for"}, []string{"agent"}, "agents cannot reach the API; HA agents not the HA service"},
 	"operator.crash":     {nil, []string{"for"}, "kill the operator; it comes back after for=, by default 5s"},
 	"operator.pause":     {[]string{"for"}, nil, "the operator stands still"},
 	"operator.partition": {[]string{"for"}, nil, "the operator cannot reach the API"},

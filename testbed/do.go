@@ -56,6 +56,29 @@ func (w *World) do(a Action) error {
 				o.SetAnnotations(annotations)
 			})
 		})
+	case "vm.policy":
+		return each(vms, func(vm string) error {
+			return w.patch(vmi(vm), func(o client.Object) {
+				annotations := o.GetAnnotations()
+				if annotations == nil {
+					annotations = map[string]string{}
+				}
+				a.policy().annotate(annotations)
+				o.SetAnnotations(annotations)
+			})
+		})
+	case "ha.confirm":
+		return each(hosts, func(host string) error { return w.confirm(host, a) })
+	case "ha.pause", "ha.resume":
+		return w.hold(settingPaused, a.verb == "ha.pause")
+	case "ha.dry-run":
+		return w.hold(settingDryRun, a.args["enabled"] == "true")
+	case "host.ha":
+		return each(hosts, func(host string) error {
+			return w.patch(&kvmv1.Hypervisor{ObjectMeta: metav1.ObjectMeta{Name: host}}, func(o client.Object) {
+				o.(*kvmv1.Hypervisor).Spec.HighAvailability = a.args["enabled"] == "true"
+			})
+		})
 	case "vm.migrate":
 		return each(vms, func(vm string) error { return w.user.Create(context.Background(), w.vmim(vm, a)) })
 	case "migration.cancel":

@@ -3,11 +3,13 @@
 package testbed
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/adit-hv/adit/agents/nova"
 	"github.com/adit-hv/adit/hwsim"
@@ -27,16 +29,17 @@ func ParseFault(text string) (Fault, error) {
 	}
 	switch {
 	case isProcessFault(c.verb):
-		v := processFaults[c.verb]
+		v := allProcessFaults[c.verb]
 		if err := c.only(slices.Concat(v.needs, v.may)...); err != nil {
 			return Fault{}, err
 		}
 		if err := c.need(v.needs...); err != nil {
 			return Fault{}, err
 		}
-		if agent := c.args["agent"]; agent != "" && agent != "node" && agent != "nova" {
-			return Fault{}, fmt.Errorf("agent=%s is no agent; it is node or nova", agent)
+		if agent := c.args["agent"]; agent != "" && agent != "node" && agent != "nova" && agent != "ha" {
+			return Fault{}, fmt.Errorf("agent=%s is no agent; it is node, nova or ha", agent)
 		}
+		err = f.parseHA()
 	case slices.Contains(hwsim.FaultKinds(), c.verb):
 		_, err = hwsim.ParseFault(text)
 	case slices.Contains(kubesim.FaultKinds(), c.verb):
@@ -49,18 +52,28 @@ func ParseFault(text string) (Fault, error) {
 
 // FaultKinds returns the kinds of faults there are.
 func FaultKinds() []string {
-	return slices.Concat(slices.Sorted(maps.Keys(processFaults)), hwsim.FaultKinds(), kubesim.FaultKinds())
+	return slices.Concat(slices.Sorted(maps.Keys(allProcessFaults)), hwsim.FaultKinds(), kubesim.FaultKinds())
 }
 
 func isProcessFault(verb string) bool {
-	_, ok := processFaults[verb]
+	_, ok := allProcessFaults[verb]
 	return ok
 }
+
+// allProcessFaults are those of all processes and of what passes between them.
+var allProcessFaults = func() map[string]verb {
+	all := maps.Clone(processFaults)
+	maps.Copy(all, haFaults)
+	return all
+}()
 
 // Check says whether the names a fault gives can be there.
 func (f Fault) Check(spec Spec) error {
 	if slices.Contains(kubesim.FaultKinds(), f.verb) {
 		return f.checkAPI(spec)
+	}
+	if err := f.checkHA(spec); err != nil {
+		return err
 	}
 	if pool := f.args["pool"]; pool != "" && pool != nova.SharedPool {
 		return fmt.Errorf("pool=%s is no pool; the pool of the VMs' disks is %s", pool, nova.SharedPool)
@@ -94,7 +107,7 @@ func (f Fault) checkAPI(spec Spec) error {
 			return fmt.Errorf("verbs=%s: there is no verb %s; the verbs are %s", f.args["verbs"], v, strings.Join(verbs, ", "))
 		}
 	}
-	resources := []string{"hypervisors", "evictions", "migrations", "virtualmachineinstances", "virtualmachineinstancemigrations", "nodes", "leases", "events"}
+	resources := []string{"hypervisors", "evictions", "evacuations", "migrations", "virtualmachineinstances", "virtualmachineinstancemigrations", "nodes", "leases", "configmaps", "events"}
 	for _, r := range words(f.args["resources"]) {
 		if name, sub, _ := strings.Cut(r, "/"); !slices.Contains(resources, name) || sub != "" && sub != "status" {
 			return fmt.Errorf("resources=%s: there is no resource %s; the resources are %s, each also with /status", f.args["resources"], r, strings.Join(resources, ", "))
@@ -195,37 +208,72 @@ func (w *World) injectHardware(f Fault) error {
 	return nil
 }
 
+// injectProcess lets a fault of processes begin, and end when its time is over.
 func (w *World) injectProcess(f Fault) error {
+	if strings.HasPrefix(f.verb, "reports.") {
+		for _, host := range w.hosts(f.args["on"]) {
+			w.endsAfter(f.For, w.ha.lines[host].disturb(f.reports()))
+		}
+		return nil
+	}
 	processes := w.operators()
-	if strings.HasPrefix(f.verb, "agent.") {
+	switch {
+	case strings.HasPrefix(f.verb, "agent."):
 		processes = w.agents(w.hosts(f.args["on"]), f.args["agent"])
+	case strings.HasPrefix(f.verb, "ha."):
+		processes = w.ha.struck(f)
+		if len(processes) == 0 {
+			return errors.New("no replica leads now")
+		}
 	}
 	back := f.For
 	if back == 0 {
 		back = restartAfter
 	}
 	for _, p := range processes {
-		var begin, end func()
-		switch _, what, _ := strings.Cut(f.verb, "."); what {
-		case "crash":
-			begin, end = p.Crash, func() { w.startIfUp(p) }
-		case "pause":
-			begin, end = p.Pause, p.Resume
-		case "partition":
-			begin, end = func() { p.Partition(true) }, func() { p.Partition(false) }
-		}
-		begin()
-		ended := false
-		once := func() {
-			if !ended {
-				ended = true
-				end()
-			}
-		}
-		w.ends = append(w.ends, once)
-		w.Scheduler.After(back, once)
+		w.endsAfter(back, w.strike(f, p))
 	}
 	return nil
+}
+
+// strike lets a fault of one process begin; the function returned ends it.
+func (w *World) strike(f Fault, p *kubesim.Process) (end func()) {
+	switch _, what, _ := strings.Cut(f.verb, "."); what {
+	case "crash":
+		p.Crash()
+		return func() { w.startIfUp(p) }
+	case "pause":
+		p.Pause()
+		return p.Resume
+	case "isolate":
+		w.ha.isolate(p.Name(), true)
+		return func() { w.ha.isolate(p.Name(), false) }
+	case "clock":
+		by, _ := time.ParseDuration(f.args["by"])
+		clock := w.ha.clocks[p.Name()]
+		clock.by += by
+		return func() { clock.by -= by }
+	}
+	if host, ofHA := strings.CutPrefix(p.Name(), "ha/"); ofHA { // it speaks with the service alone
+		l := w.ha.lines[host]
+		l.cut++
+		return func() { l.cut-- }
+	}
+	p.Partition(true)
+	return func() { p.Partition(false) }
+}
+
+// endsAfter ends a fault when its time is over, or when all are healed.
+func (w *World) endsAfter(d time.Duration, end func()) {
+	ended := false
+	once := func() {
+		if !ended {
+			ended = true
+			end()
+		}
+	}
+	w.ends = append(w.ends, once)
+	w.Scheduler.After(d, once)
 }
 
 // startIfUp starts a process again unless the host it runs on is down: then it
@@ -270,5 +318,5 @@ func (w *World) Heal() {
 // FaultHelp returns the faults with what they take and do, for --help and the
 // documentation.
 func FaultHelp() [][2]string {
-	return slices.Concat(helpOf(processFaults), hwsim.FaultHelp(), kubesim.FaultHelp())
+	return slices.Concat(helpOf(allProcessFaults), hwsim.FaultHelp(), kubesim.FaultHelp())
 }

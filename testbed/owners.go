@@ -77,6 +77,7 @@ func kind(group, version, kind string) schema.GroupVersionKind {
 // The kinds the view looks at.
 var (
 	kindHypervisor = kind("kvm.cloud.sap", "v1", "Hypervisor")
+	kindEvacuation = kind("kvm.cloud.sap", "v1alpha1", "Evacuation")
 	kindEviction   = kind("kvm.cloud.sap", "v1", "Eviction")
 	kindRecord     = kind("kvm.cloud.sap", "v1alpha1", "Migration")
 	kindVMI        = kind("kubevirt.io", "v1", "VirtualMachineInstance")

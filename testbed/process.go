@@ -59,12 +59,14 @@ func (s Spec) operators() []string {
 	return names
 }
 
-// Processes returns the names of all processes a world has: the operator and
-// the agents of each host.
+// Processes returns the names of all processes a world has: the operator, the HA
+// service and the agents of each host.
 func (s Spec) Processes() []string {
-	names := s.operators()
+	names := append(s.operators(), s.replicas()...)
 	for _, h := range s.HostNames() {
-		names = append(names, "node/"+h, "nova/"+h)
+		for _, kind := range s.agentKinds() {
+			names = append(names, kind+"/"+h)
+		}
 	}
 	return names
 }
@@ -133,21 +135,31 @@ func (w *World) startAgents(h *hwsim.Host) {
 	}
 	ownHypervisor := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", host)}
 	nodeAgent := w.start("node/"+host, kubesim.ProcessOptions{
-		Role: "agents/node", Host: host,
+		Role: "agents/node", Host: host, Clock: h.Clock(),
 		ByObject: node.ByObject(host),
 	}, func(mgr manager.Manager) error {
-		return node.Setup(mgr, node.Options{Host: host, Namespace: agentNamespace, Hardware: h.Hardware("node/" + host), Clock: w.Scheduler})
+		return node.Setup(mgr, node.Options{Host: host, Namespace: agentNamespace, Hardware: h.Hardware("node/" + host), Clock: h.Clock()})
 	})
 	novaAgent := w.start("nova/"+host, kubesim.ProcessOptions{
-		Role: "agents/nova", Host: host,
+		Role: "agents/nova", Host: host, Clock: h.Clock(),
 		ByObject: map[client.Object]cache.ByObject{
 			&kubevirtv1.VirtualMachineInstance{}: {Label: labels.NewSelector().Add(*onHost)},
 			&kvmv1.Hypervisor{}:                  ownHypervisor,
 		},
 	}, func(mgr manager.Manager) error {
-		return nova.Setup(mgr, nova.Options{Host: host, Hardware: h.Hardware("nova/" + host), Clock: w.Scheduler})
+		return nova.Setup(mgr, nova.Options{Host: host, Hardware: h.Hardware("nova/" + host), Clock: h.Clock(), NeedPermit: w.spec.HA != nil})
 	})
-	for _, p := range []*kubesim.Process{nodeAgent, novaAgent} {
+	agents := []*kubesim.Process{nodeAgent, novaAgent}
+	if w.spec.HA != nil {
+		agents = append(agents, w.startHAAgent(h))
+		h.OnDown(func() { w.watch.hostFell(host) })
+		h.OnHang(func(hung bool) {
+			if hung {
+				w.watch.hostFell(host)
+			}
+		})
+	}
+	for _, p := range agents {
 		h.OnDown(p.Crash)
 		h.OnBoot(p.Start)
 		h.OnHang(func(hung bool) {
@@ -202,11 +214,11 @@ func (w *World) step(c hwsim.Call) error {
 	return nil
 }
 
-// agents returns the agent processes of hosts, of one kind or of both.
+// agents returns the agent processes of hosts, of one kind or of all.
 func (w *World) agents(hosts []string, kind string) []*kubesim.Process {
 	var out []*kubesim.Process
 	for _, h := range hosts {
-		for _, k := range []string{"node", "nova"} {
+		for _, k := range w.spec.agentKinds() {
 			if kind == "" || kind == k {
 				out = append(out, w.processes[k+"/"+h])
 			}

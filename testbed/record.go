@@ -57,6 +57,7 @@ func (w *World) Details(r *reports.Record) {
 	for i, n := range w.watch.perSlice {
 		r.WritesOver = append(r.WritesOver, reports.Sample{At: (time.Duration(i) * slice).Seconds(), Value: float64(n)})
 	}
+	r.Recoveries = w.watch.recoveriesOf()
 	r.Percentiles = w.percentiles(r)
 }
 
@@ -164,12 +165,12 @@ func (w *World) percentiles(r *reports.Record) []reports.Percentile {
 	for _, p := range []struct {
 		name, unit string
 		values     []float64
-	}{{"start", "s", start}, {"migration", "s", total}, {"downtime", "ms", downtime}, {"recovery", "s", w.recoveries()}} {
+	}{{"start", "s", start}, {"migration", "s", total}, {"downtime", "ms", downtime}, {"outage", "s", w.recoveries()}} {
 		if len(p.values) > 0 {
 			out = append(out, reports.Percentiles(p.name, p.unit, p.values))
 		}
 	}
-	return out
+	return append(out, reports.RecoveryPercentiles(r.Recoveries)...)
 }
 
 // recoveries are the times, in seconds, in which a VM had no running copy

@@ -23,13 +23,14 @@ const (
 var ViewRows = map[string]map[string]RowType{
 	"vms": row4(
 		"name group phase reason host power origin migration readyReason message",
-		"running deleting ready paused migratable placeable", "moves starts", "on copies"),
+		"running deleting ready paused migratable placeable protected", "moves starts evacuated recovery", "on copies"),
 	"hosts": row4(
-		"name zone readyReason readyMessage libvirtReason disabledReason disabledMessage evictingReason evictingMessage maintenance version serial",
-		"up ready libvirt disabled evicting evicted identity known", "vms domains instances cpus memory allocated capacity", "ids"),
-	"migrations": row4("name vm phase eviction reason source target", "", "created", ""),
-	"evictions":  row4("name host state message", "dryRun", "total moved failed running", "waiting stuck would"),
-	"records":    row4("name vm type operation origin destination error elapsed downtime", "", "", ""),
+		"name zone readyReason readyMessage libvirtReason disabledReason disabledMessage evictingReason evictingMessage maintenance version serial alive aliveMessage haReason",
+		"up ready libvirt disabled evicting evicted identity known ha", "vms domains instances cpus memory allocated capacity fences offs", "ids"),
+	"migrations":  row4("name vm phase eviction reason source target", "", "created", ""),
+	"evacuations": row4("name host phase proof message", "", "total running waiting ended orders", "vms"),
+	"evictions":   row4("name host state message", "dryRun", "total moved failed running", "waiting stuck would"),
+	"records":     row4("name vm type operation origin destination error elapsed downtime", "", "", ""),
 }
 
 func row4(texts, truths, numbers, lists string) map[string]RowType {

@@ -14,6 +14,7 @@ func TestRowsHaveTheFieldsThatViewRowsSays(t *testing.T) {
 	w, err := testbed.New(testbed.Spec{
 		Hosts: []testbed.HostGroup{{Name: "node", Count: 3}},
 		VMs:   []testbed.VMGroup{{Name: "web", Count: 2, CPUs: 1, Memory: 1 << 30}},
+		HA:    &testbed.HA{},
 	}, testbed.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +29,12 @@ func TestRowsHaveTheFieldsThatViewRowsSays(t *testing.T) {
 		w.Do(a)
 	}
 	w.Run(4 * time.Minute)
+	f, err := testbed.ParseFault("host.power-off on=@web-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Inject(f)
+	w.Run(6 * time.Minute)
 	view := w.View()
 	for _, list := range testbed.ViewLists {
 		rows := view[list].([]map[string]any)

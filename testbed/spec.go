@@ -3,6 +3,8 @@
 package testbed
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -12,6 +14,10 @@ type Spec struct {
 	VMs      []VMGroup
 	Operator Operator
 	API      API
+	Storage  Storage
+
+	// HA is the HA service with its agents; nil is a fleet without.
+	HA *HA
 }
 
 // HostGroup is a number of like hosts, named NAME001, NAME002, ...
@@ -21,6 +27,16 @@ type HostGroup struct {
 	Model string // a model of hwsim; "" is r860
 	Zone  string
 	Rack  string
+
+	// Feed and Switch are what the hosts hang on; "" is the rack's own.
+	Feed   string
+	Switch string
+
+	NoWatchdog bool // no watchdog in their hardware
+	NoBMC      bool // no management controllers
+
+	Skew  time.Duration // of the wall clock, ahead
+	Drift int           // of the steady clock, in millionths
 
 	// Capabilities, OSRelease and DMI replace what the model says, by what was
 	// read off a real host.
@@ -58,7 +74,20 @@ type VMGroup struct {
 	Grace    time.Duration
 	Pinned   bool // not live-migratable: dedicated CPUs
 
+	Policy Policy
+
 	Guest Guest
+}
+
+// Policy is what shall become of a VM after a failure, as its annotations say
+// it; "" leaves the annotation out.
+type Policy struct {
+	Protected string // "true" or "false"
+	Restart   string // high, medium, low
+	Yields    string // "true" or "false"
+	OnCrash   string // restart, fail
+	OnPanic   string // restart, keep, fail
+	OnIOError string // move, wait
 }
 
 // Guest is how a VM behaves inside.
@@ -93,4 +122,44 @@ type API struct {
 	Latency     time.Duration // median of a call
 	Lag         time.Duration // median of a watch event's way into a cache
 	EagerLeases bool          // write each heartbeat
+}
+
+// Storage is how the pool of the VMs' disks behaves.
+type Storage struct {
+	NoLocks   bool          // two hosts can write one disk
+	LockLease time.Duration // until a dead host's locks are free; 0: 60 s, with HA 10 s
+}
+
+// HA is how high availability is set up; zero values are the defaults of
+// docs/ha.md.
+type HA struct {
+	Replicas int // of the service; 0 is 2
+
+	// NoWatchdog is that no host of the fleet has one.
+	NoWatchdog bool
+
+	Interval, Term, Stop, Watchdog time.Duration // the agents'
+	Settle, Outage, Rejoin         time.Duration
+	StormShare                     float64
+	StormHosts                     int
+	Fences, FencesPerZone          int
+	PerFleet, PerTarget            int
+	HoldDown                       time.Duration
+	PowerOn                        bool
+	Yields                         bool // the operator may let VMs yield
+
+	// Paused and DryRun are what the ConfigMap says from the start.
+	Paused, DryRun bool
+}
+
+// Check says whether the agents could start with these times.
+func (h HA) Check() error {
+	interval, term := cmp.Or(h.Interval, 5*time.Second), cmp.Or(h.Term, 20*time.Second)
+	switch {
+	case term < 2*interval:
+		return fmt.Errorf("term: %v with an interval of %v: one lost report would end a lease; give two intervals or more", term, interval)
+	case h.Watchdog > 0 && (h.Watchdog < 4*time.Second || h.Watchdog%time.Second != 0):
+		return fmt.Errorf("watchdogTimeout: %v; it counts whole seconds, 4 or more", h.Watchdog)
+	}
+	return nil
 }

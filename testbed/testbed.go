@@ -85,6 +85,8 @@ type World struct {
 	calls     map[*sim.Task]func()      // hardware calls under way, by the task that makes them
 	ends      []func()                  // of the faults that still last
 	due       map[*kubesim.Process]bool // to start once their hung host goes on
+	ha        *highAvailability         // nil: a fleet without
+	bare      map[string]bool           // hosts without a management controller
 	watch     watch
 }
 
@@ -94,6 +96,8 @@ type vm struct {
 	memory            uint64
 	created           time.Duration
 	running           time.Duration // first seen running; 0: not yet
+	evacuated         int           // times it ran again after its host's end
+	recovery          time.Duration // the last time, from the host's loss on
 }
 
 // New builds a world at virtual time zero: hosts up, operator and agents
@@ -109,6 +113,7 @@ func New(spec Spec, o Options) (*World, error) {
 		created:   map[string]int{},
 		calls:     map[*sim.Task]func(){},
 		due:       map[*kubesim.Process]bool{},
+		bare:      map[string]bool{},
 	}
 	w.watch = newWatch(w)
 	if err := w.buildAPI(); err != nil {
@@ -118,6 +123,11 @@ func New(spec Spec, o Options) (*World, error) {
 		return nil, err
 	}
 	w.startOperator()
+	if spec.HA != nil {
+		if err := w.startHA(); err != nil {
+			return nil, err
+		}
+	}
 	for _, h := range w.Fleet.Hosts() {
 		w.startAgents(h)
 	}
@@ -190,7 +200,10 @@ func (w *World) buildFleet() error {
 	w.Fleet = hwsim.New(w.Scheduler, hwsim.Options{Step: w.step, OnLedger: w.watch.ledger})
 	for _, g := range w.spec.Hosts {
 		for i := range g.Count {
-			if _, err := w.Fleet.AddHost(g.host(i)); err != nil {
+			host := g.host(i)
+			host.NoWatchdog = host.NoWatchdog || w.spec.HA != nil && w.spec.HA.NoWatchdog
+			w.bare[host.Name] = host.NoBMC
+			if _, err := w.Fleet.AddHost(host); err != nil {
 				return err
 			}
 			if err := w.user.Create(context.Background(), g.node(i)); err != nil {
@@ -198,7 +211,19 @@ func (w *World) buildFleet() error {
 			}
 		}
 	}
-	return w.Fleet.AddPool(hwsim.PoolSpec{Name: nova.SharedPool, Shared: true, LockLease: 60 * time.Second})
+	return w.Fleet.AddPool(hwsim.PoolSpec{Name: nova.SharedPool, Shared: true, NoLocks: w.spec.Storage.NoLocks, LockLease: w.spec.lockLease()})
+}
+
+// lockLease is how long a dead host's locks on disks stay. With HA it is short,
+// as it is where storage is fenced by its own means.
+func (s Spec) lockLease() time.Duration {
+	switch {
+	case s.Storage.LockLease > 0:
+		return s.Storage.LockLease
+	case s.HA != nil:
+		return 10 * time.Second
+	}
+	return 60 * time.Second
 }
 
 func (g HostGroup) host(i int) hwsim.HostSpec {
@@ -207,7 +232,8 @@ func (g HostGroup) host(i int) hwsim.HostSpec {
 		zone = "a"
 	}
 	return hwsim.HostSpec{
-		Name: g.hostName(i), Model: g.Model, Zone: zone, Rack: g.Rack,
+		Name: g.hostName(i), Model: g.Model, Zone: zone, Rack: g.Rack, Feed: g.Feed, Switch: g.Switch,
+		NoWatchdog: g.NoWatchdog, NoBMC: g.NoBMC, ClockSkew: g.Skew, Drift: g.Drift,
 		CapabilitiesXML: g.Capabilities, OSRelease: g.OSRelease, DMI: g.DMI,
 		MigrationBandwidth: g.MigrationBandwidth,
 	}

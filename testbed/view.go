@@ -21,9 +21,9 @@ import (
 // The variables of an expectation: lists of rows, the same rows by name, and
 // numbers.
 var (
-	ViewLists   = []string{"vms", "hosts", "migrations", "evictions", "records"}
-	ViewMaps    = []string{"vm", "host", "eviction"}
-	ViewNumbers = []string{"now", "writes"}
+	ViewLists   = []string{"vms", "hosts", "migrations", "evictions", "evacuations", "records"}
+	ViewMaps    = []string{"vm", "host", "eviction", "evacuation"}
+	ViewNumbers = []string{"now", "writes", "fences", "proofs"}
 )
 
 // ViewHelp describes the rows, for --help and the documentation.
@@ -39,6 +39,8 @@ var ViewHelp = [][2]string{
 	{"vm.copies", "truth: the hosts on which it has a QEMU, running or not"},
 	{"vm.origin", "truth: the host it first ran on"},
 	{"vm.moves, vm.starts", "truth: migrations that succeeded, and boots"},
+	{"vm.protected", "whether it was placed as a VM that is restarted after a failure"},
+	{"vm.evacuated, vm.recovery", "truth: times it ran again after its host's end; seconds from the host's loss until it did, the last time"},
 	{"vm.migration", "the phase of its latest VMIM, or \"\""},
 	{"host.name, host.zone, host.up", "a host; up: powered, booted and not hung"},
 	{"host.vms, host.domains", "truth: VMs that run there, and QEMUs there are"},
@@ -50,13 +52,20 @@ var ViewHelp = [][2]string{
 	{"host.maintenance, host.identity, host.version, host.serial", "spec.maintenance, IdentityConfirmed, OS version, hardware serial"},
 	{"host.cpus, host.memory", "capabilities: CPUs and bytes"},
 	{"host.allocated, host.capacity", "bytes of memory allocated and there"},
+	{"host.alive, host.aliveMessage", "its condition HostAlive: the reason, which is its state, and the message"},
+	{"host.ha, host.haReason", "its condition HaEnabled"},
+	{"host.fences, host.offs", "truth: Evacuations made of it; times its power went, by a fault or by its controller"},
 	{"migration.name, migration.vm, migration.phase, migration.reason", "a VMIM"},
 	{"migration.source, migration.target, migration.eviction", "its hosts, and the Eviction that asked"},
 	{"eviction.host, eviction.state, eviction.message", "an Eviction and its condition Evicting"},
 	{"eviction.total, eviction.moved, eviction.failed, eviction.running", "its progress"},
 	{"eviction.waiting, eviction.stuck, eviction.would, eviction.dryRun", "names of VMs that wait, cannot move, would move"},
+	{"evacuation.name, evacuation.host, evacuation.phase, evacuation.proof, evacuation.message", "an Evacuation: what is done about a host that failed"},
+	{"evacuation.total, evacuation.running, evacuation.waiting, evacuation.ended, evacuation.orders", "its VMs; orders to switch the host off"},
+	{"evacuation.vms", "its VMs as NAME STATE TARGET: MESSAGE, in the order in which they are restarted"},
 	{"record.vm, record.name, record.type, record.operation, record.origin, record.destination, record.error", "a Migration record"},
 	{"now, writes", "virtual seconds; API writes so far, heartbeats left out"},
+	{"fences, proofs", "Evacuations made so far, and proofs found"},
 }
 
 // View returns the state of the world, as expectations see it: what the API
@@ -66,10 +75,11 @@ func (w *World) View() map[string]any {
 	vms, vm := w.rowsOfVMs(vmims)
 	hosts, host := w.rowsOfHosts()
 	evictions, eviction := w.rowsOfEvictions()
+	evacuations, evacuation := w.rowsOfEvacuations()
 	return map[string]any{
 		"vms": vms, "vm": vm, "hosts": hosts, "host": host, "migrations": vmims,
-		"evictions": evictions, "eviction": eviction, "records": w.rowsOfRecords(),
-		"now": w.Scheduler.Elapsed().Seconds(), "writes": float64(w.watch.writes),
+		"evictions": evictions, "eviction": eviction, "evacuations": evacuations, "evacuation": evacuation, "records": w.rowsOfRecords(),
+		"now": w.Scheduler.Elapsed().Seconds(), "writes": float64(w.watch.writes), "fences": float64(w.watch.fenced()), "proofs": float64(w.watch.proofs),
 	}
 }
 
@@ -115,6 +125,7 @@ func (w *World) rowsOfVMs(vmims []row) ([]row, map[string]any) {
 			"power": string(kubevirt.WantedPowerState(vmi)), "running": len(on) == 1 || len(on) == 0 && switching[v.uuid], "on": list(on), "copies": list(copies[v.uuid]),
 			"origin": w.watch.firstHost[v.uuid], "moves": w.watch.moves[v.uuid], "starts": w.watch.starts[v.uuid], "migration": latest[v.name], "deleting": vmi.DeletionTimestamp != nil,
 			"ready": false, "readyReason": "", "paused": false, "migratable": false, "placeable": true, "message": "",
+			"protected": kubevirt.Protected(vmi), "evacuated": v.evacuated, "recovery": int64((v.recovery + time.Second - 1) / time.Second),
 		}
 		var messages []string
 		for _, c := range vmi.Status.Conditions {
@@ -170,6 +181,7 @@ func (w *World) rowsOfHosts() ([]row, map[string]any) {
 			"instances": 0, "ids": list(nil), "ready": false, "readyReason": "", "readyMessage": "", "libvirt": false, "libvirtReason": "",
 			"disabled": false, "disabledReason": "", "disabledMessage": "", "evicting": false, "evictingReason": "", "evictingMessage": "", "evicted": false, "maintenance": "", "identity": true,
 			"version": "", "serial": "", "cpus": int64(0), "memory": int64(0), "allocated": int64(0), "capacity": int64(0), "known": false,
+			"alive": "", "aliveMessage": "", "ha": false, "haReason": "", "fences": w.watch.fences[h.Name()], "offs": timesOff(h),
 		}
 		if o, _ := w.Cluster.Lookup(kindHypervisor, client.ObjectKey{Name: h.Name()}).(*kvmv1.Hypervisor); o != nil {
 			describe(r, o)
@@ -192,6 +204,8 @@ func describe(r row, hv *kvmv1.Hypervisor) {
 	r["libvirt"], r["libvirtReason"], _ = is(kvmv1.ConditionLibVirtConnection)
 	r["disabled"], r["disabledReason"], r["disabledMessage"] = is(kvmv1.ConditionHypervisorDisabled)
 	r["evicting"], r["evictingReason"], r["evictingMessage"] = is(kvmv1.ConditionEvicting)
+	_, r["alive"], r["aliveMessage"] = is(kvmv1.ConditionHostAlive)
+	r["ha"], r["haReason"], _ = is(kvmv1.ConditionHaEnabled)
 	r["identity"] = !meta.IsStatusConditionFalse(hv.Status.Conditions, "IdentityConfirmed")
 	r["evicted"], r["maintenance"], r["instances"] = hv.Status.Evicted, string(hv.Spec.Maintenance), hv.Status.NumInstances
 	var ids []string
@@ -232,6 +246,48 @@ func (w *World) rowsOfEvictions() ([]row, map[string]any) {
 		byName[e.Name] = r
 	})
 	return rows, byName
+}
+
+// rowsOfEvacuations are all Evacuations, the oldest first, and the latest of each
+// host.
+func (w *World) rowsOfEvacuations() ([]row, map[string]any) {
+	var all []*kvmv1alpha1.Evacuation
+	w.Cluster.Each(kindEvacuation, func(o client.Object) { all = append(all, o.(*kvmv1alpha1.Evacuation)) })
+	slices.SortStableFunc(all, func(a, b *kvmv1alpha1.Evacuation) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	rows, byHost := []row{}, map[string]any{}
+	for _, e := range all {
+		r := row{
+			"name": e.Name, "host": e.Spec.Hypervisor, "phase": string(e.Status.Phase), "proof": "", "message": e.Status.Message,
+			"total": int32(0), "running": int32(0), "waiting": int32(0), "ended": int32(0), "orders": int32(0), "vms": list(nil),
+		}
+		if p := e.Status.Proof; p != nil {
+			r["proof"] = string(p.Kind)
+		}
+		if s := e.Status.Summary; s != nil {
+			r["total"], r["running"], r["waiting"], r["ended"] = s.Total, s.Running, s.Waiting, s.Ended
+		}
+		if p := e.Status.Power; p != nil {
+			r["orders"] = p.Attempts
+		}
+		var vms []string
+		for _, v := range e.Status.VMs {
+			vms = append(vms, v.Name+" "+v.State+" "+v.Target+": "+v.Message)
+		}
+		r["vms"] = list(vms)
+		rows = append(rows, r)
+		byHost[e.Spec.Hypervisor] = r
+	}
+	return rows, byHost
+}
+
+// timesOff counts how often a host's power went.
+func timesOff(h *hwsim.Host) (n int) {
+	for _, c := range h.PowerLog() {
+		if !c.On {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *World) rowsOfRecords() []row {

@@ -39,6 +39,7 @@ func (g VMGroup) build(n int) *kubevirtv1.VirtualMachineInstance {
 	if len(g.Traits) > 0 {
 		vmi.Annotations[kubevirt.AnnotationRequiredTraits] = strings.Join(g.Traits, ",")
 	}
+	g.Policy.annotate(vmi.Annotations)
 	spec := &vmi.Spec
 	spec.Domain.Memory = &kubevirtv1.Memory{Guest: &memory}
 	spec.Domain.CPU = &kubevirtv1.CPU{Sockets: 1, Cores: uint32(g.CPUs), Threads: 1, Model: g.CPUModel, DedicatedCPUPlacement: g.Pinned || g.NUMA}
@@ -71,4 +72,16 @@ func (g VMGroup) build(n int) *kubevirtv1.VirtualMachineInstance {
 	}
 	kubevirt.Defaults(vmi)
 	return vmi
+}
+
+// annotate says the policy as a VMI's annotations do.
+func (p Policy) annotate(annotations map[string]string) {
+	for _, a := range []struct{ name, value string }{
+		{kubevirt.AnnotationHighAvailability, p.Protected}, {kubevirt.AnnotationRestartPriority, p.Restart}, {kubevirt.AnnotationYields, p.Yields},
+		{kubevirt.AnnotationOnCrash, p.OnCrash}, {kubevirt.AnnotationOnPanic, p.OnPanic}, {kubevirt.AnnotationOnIOError, p.OnIOError},
+	} {
+		if a.value != "" {
+			annotations[a.name] = a.value
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	kvmv1alpha1 "github.com/adit-hv/adit/api/kvm/v1alpha1"
 	"github.com/adit-hv/adit/hwsim"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/sim"
@@ -34,7 +35,9 @@ const (
 )
 
 // Rules lists the invariants with what they mean.
-var Rules = [][2]string{
+var Rules = slices.Concat(rules, haRules)
+
+var rules = [][2]string{
 	{RuleSingleRun, "no VM runs in two places"},
 	{RuleSingleWriter, "no disk has two writers"},
 	{RuleSourceStays, "no source runs on once the target has taken over"},
@@ -74,6 +77,13 @@ type watch struct {
 	onHost        map[string]map[string]int // copies of our VMs: host → UUID → segments open
 	perSlice      []uint64                  // writes in each slice of the run
 
+	fences  map[string]int           // Evacuations made of each host
+	proofs  int                      // that were found
+	down    map[string]time.Duration // when a host last went down or hung
+	falls   map[string]*fall         // of hosts that are not well
+	rescues map[string]*rescue       // of VMs that are on their way, by UUID
+	rescued []*rescue                // of those that run again
+
 	marks   []mark
 	faults  []span
 	reached Reached
@@ -98,6 +108,7 @@ func newWatch(w *World) watch {
 	return watch{
 		w: w, reached: newReached(), checks: map[string]uint64{}, seen: map[string]bool{}, moves: map[string]int{}, starts: map[string]int{},
 		tokens: map[string]int64{}, lastHost: map[string]string{}, firstHost: map[string]string{}, final: map[types.UID]string{}, onHost: map[string]map[string]int{},
+		fences: map[string]int{}, down: map[string]time.Duration{}, falls: map[string]*fall{}, rescues: map[string]*rescue{},
 	}
 }
 
@@ -163,14 +174,29 @@ func (x *watch) written(w kubesim.Write) {
 	x.perSlice[i]++
 	x.decided(w)
 	switch n := w.New.(type) {
+	case *kubevirtv1.VirtualMachineInstance:
+		if x.w.ha != nil {
+			old, _ := w.Old.(*kubevirtv1.VirtualMachineInstance)
+			x.marked(old, n)
+			x.moved(old, n)
+		}
+	case *kvmv1alpha1.Evacuation:
+		if x.w.ha != nil {
+			old, _ := w.Old.(*kvmv1alpha1.Evacuation)
+			x.evacuationWritten(old, n)
+		}
 	case *kubevirtv1.VirtualMachineInstanceMigration:
 		x.terminalOnce(n)
 	case *kvmv1.Hypervisor:
 		if w.Verb == "create" {
 			x.w.Scheduler.After(0, func() { x.w.overcommit(n.Name) })
 		}
-		if old, _ := w.Old.(*kvmv1.Hypervisor); n.Status.Evicted && (old == nil || !old.Status.Evicted) {
+		old, _ := w.Old.(*kvmv1.Hypervisor)
+		if n.Status.Evicted && (old == nil || !old.Status.Evicted) {
 			x.emptied(n.Name)
+		}
+		if x.w.ha != nil {
+			x.aliveness(old, n)
 		}
 	}
 }
@@ -240,8 +266,11 @@ func (x *watch) segment(s hwsim.Segment) {
 			x.started(v, s)
 		}
 	}
-	if s.State == hwsim.CopyRunning && v.running == 0 {
-		v.running = x.w.now()
+	if s.State == hwsim.CopyRunning {
+		if v.running == 0 {
+			v.running = x.w.now()
+		}
+		x.runs(s)
 	}
 }
 
@@ -355,6 +384,7 @@ func (w *World) atRest() {
 			w.watch.violate(RuleEmptied, fmt.Sprintf("eviction %s is not done in a fleet at rest and names no reason", r["name"]))
 		}
 	}
+	w.haAtRest()
 }
 
 func (w *World) isPlaced(vmi string) bool {
