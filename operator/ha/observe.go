@@ -19,6 +19,7 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/api/kvm/v1alpha1"
+	"github.com/adit-hv/adit/internal/sabotage"
 )
 
 // observe reads what the cache, the agents' reports and our memory say of a host.
@@ -95,6 +96,10 @@ func (r *Reconciler) observeEvacuations(ctx context.Context, host string, seen *
 	}
 	seen.history = list.Items
 	slices.SortFunc(seen.history, func(a, b v1alpha1.Evacuation) int { return cmp.Compare(numberOf(&a), numberOf(&b)) })
+	if sabotage.On(sabotage.Amnesia) {
+		lead := metav1.NewTime(seen.wall.Add(r.led() - seen.now))
+		seen.history = slices.DeleteFunc(seen.history, func(e v1alpha1.Evacuation) bool { return e.CreationTimestamp.Before(&lead) })
+	}
 	for i := range seen.history {
 		if e := &seen.history[i]; open(e) {
 			seen.evacuation = e

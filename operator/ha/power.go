@@ -18,6 +18,7 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/hardware"
+	"github.com/adit-hv/adit/internal/sabotage"
 	"github.com/adit-hv/adit/internal/wiring"
 )
 
@@ -172,6 +173,9 @@ func (r *Reconciler) powerStep(ctx context.Context, host string, m *powerMemory)
 			m.problem = "it does not take the order: " + trouble(err)
 			if hardware.ConsequenceOf(err) == hardware.Unknown {
 				m.ordered = true // It may have. The readings will tell.
+				if !on && sabotage.On(sabotage.TimeoutIsOff) {
+					m.proof = "sabotage: what timed out is done"
+				}
 			}
 			return powerRetry
 		}
@@ -198,7 +202,7 @@ func (r *Reconciler) readOff(m *powerMemory, who string, state hardware.PowerSta
 			m.problem = "it took the order, and the host is still on"
 		}
 		return offLook
-	case m.firstOff == 0:
+	case m.firstOff == 0 && !sabotage.On(sabotage.OneRead):
 		m.firstOff = max(now, 1)
 		return offLook
 	case now-m.firstOff < offReads:

@@ -17,6 +17,7 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/api/kvm/v1alpha1"
+	"github.com/adit-hv/adit/internal/sabotage"
 )
 
 // ConfigName is the ConfigMap, in the service's namespace, by which people hold
@@ -79,7 +80,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 		return fmt.Errorf("list Evacuations: %w", err)
 	}
 	for i := range all.Items {
-		if e := &all.Items[i]; open(e) {
+		if e := &all.Items[i]; open(e) && !sabotage.On(sabotage.Amnesia) {
 			r.wrote(e)
 		}
 	}
