@@ -102,7 +102,7 @@ func (h *HA) limits() operatorha.Limits {
 	return operatorha.Limits{
 		Interval: h.Interval, Settle: h.Settle, Outage: h.Outage, Rejoin: h.Rejoin,
 		StormShare: h.StormShare, StormHosts: h.StormHosts, FencesZone: h.FencesPerZone, FencesFleet: h.Fences,
-		PerFleet: h.PerFleet, PerTarget: h.PerTarget, HoldDown: h.HoldDown, PowerOn: h.PowerOn,
+		PerFleet: h.PerFleet, HoldDown: h.HoldDown, PowerOn: h.PowerOn,
 	}
 }
 

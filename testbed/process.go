@@ -91,7 +91,11 @@ func (w *World) setupOperator(mgr manager.Manager) error {
 	if err := maintenance.Setup(mgr, maintenance.Options{Clock: clock, MinActive: &floor}); err != nil {
 		return err
 	}
-	fleet, err := compute.Setup(mgr, compute.Options{Clock: clock})
+	perTarget := 0
+	if w.spec.HA != nil {
+		perTarget = w.spec.HA.PerTarget
+	}
+	fleet, err := compute.Setup(mgr, compute.Options{Clock: clock, PerTarget: perTarget})
 	if err != nil {
 		return err
 	}

@@ -10,12 +10,14 @@
 //	evacuated, another host may act    nothing: that one has to speak first
 //	deleted, never placed or evacuated finalizer removed
 //	asks for what we do not support    Failed, PodScheduled=False Unsupported
+//	evacuated, all that fit are busy   nothing yet
 //	evacuated, or given up by its host placed elsewhere, or Pending and on no host
 //	a host fits                        placed: Scheduled, with the next run token
 //	none fits                          Pending, PodScheduled=False Unschedulable
 package compute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +67,10 @@ const avoidance = 2 * time.Minute
 // event that shows how comes sooner, unless it was the last before.
 const conflictRetry = time.Second
 
+// busyRetry is when a VM is looked at again for which all hosts are busy starting
+// others: a start takes seconds.
+const busyRetry = time.Second
+
 // urgentPriority puts a VM that has run before ahead of those that have not;
 // the classes in which VMs are restarted come on top.
 const urgentPriority = 10
@@ -73,6 +79,10 @@ const urgentPriority = 10
 type Options struct {
 	// Clock is what waits and deadlines are measured with.
 	Clock clock.PassiveClock
+
+	// PerTarget is how many VMs that left a dead host may be about to start on one
+	// host; 0 is 10.
+	PerTarget int
 
 	// Workers is how many VMs are placed at once; 0 is 4.
 	Workers int
@@ -84,7 +94,7 @@ func Setup(mgr manager.Manager, o Options) (*Fleet, error) {
 	if o.Workers == 0 {
 		o.Workers = 4
 	}
-	r := &Reconciler{Client: mgr.GetClient(), Clock: o.Clock, Fleet: NewFleet(o.Clock)}
+	r := &Reconciler{Client: mgr.GetClient(), Clock: o.Clock, Fleet: NewFleet(o.Clock), PerTarget: cmp.Or(o.PerTarget, 10)}
 	err := builder.ControllerManagedBy(mgr).
 		Named("compute").
 		Watches(&kubevirtv1.VirtualMachineInstance{}, r.vmEvents()).
@@ -99,6 +109,8 @@ type Reconciler struct {
 	Client client.Client
 	Clock  clock.PassiveClock
 	Fleet  *Fleet
+
+	PerTarget int // Evacuated VMs about to start on one host.
 }
 
 // Reconcile observes, decides and acts. Asking the fleet for a host belongs to
@@ -136,6 +148,9 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 			r.Fleet.avoid(vmi.UID, left, seen.now.Add(avoidance))
 			ask.Exclude = []string{left}
 		}
+		if isEvacuated(&vmi) {
+			ask.MaxStarting = r.PerTarget
+		}
 		seen.host, seen.why = r.Fleet.Place(ask)
 	}
 	return seen, nil
@@ -143,6 +158,9 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 
 // act writes the plan: one patch, or none.
 func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (again time.Duration, err error) {
+	if p.soon {
+		again = busyRetry
+	}
 	if p.wait {
 		again = r.Fleet.waits(seen.vmi.UID)
 	}

@@ -43,6 +43,7 @@ type plan struct {
 	fail, unplace bool
 	condition     *kubevirtv1.VirtualMachineInstanceCondition
 	wait          bool // It found no room.
+	soon          bool // It found hosts that are busy starting others.
 }
 
 func (p plan) verb() string {
@@ -115,6 +116,16 @@ func leftHost(vmi *kubevirtv1.VirtualMachineInstance) string {
 		return vmi.Status.NodeName
 	}
 	return hostThatRefused(vmi)
+}
+
+// Starting says that a VM that left its host for good was placed anew and does not
+// run yet: its new host has that to do.
+func Starting(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	if vmi.Status.Phase != kubevirtv1.Scheduled || vmi.Status.NodeName == "" || kubevirt.WantedPowerState(vmi) == kubevirt.PowerStopped {
+		return false
+	}
+	c := condition(vmi, kubevirtv1.VirtualMachineInstanceReady)
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == ReasonEvacuated
 }
 
 // concernsOthers says that a host besides the one a VM is placed on may act on
@@ -193,6 +204,9 @@ func decide(seen observation) plan {
 			token++
 		}
 		return plan{host: seen.host, token: token}
+	}
+	if isEvacuated(seen.vmi) && seen.why.Busy() {
+		return plan{soon: true} // a host takes it once it has started others
 	}
 	p := plan{wait: true, unplace: isPlaced(seen.vmi)}
 	why := notScheduled(corev1.PodReasonUnschedulable, seen.why.String())
@@ -287,7 +301,7 @@ func place(vmi *kubevirtv1.VirtualMachineInstance, host string, token int64) {
 // begins a new life: what was said of the former does not hold for it, and
 // whether it ran is asked of its new host alone.
 func leave(vmi *kubevirtv1.VirtualMachineInstance, now metav1.Time) {
-	from := vmi.Status.NodeName
+	from, evacuated := vmi.Status.NodeName, isEvacuated(vmi)
 	for label := range vmi.Labels {
 		if strings.HasPrefix(label, kubevirt.LabelHostPrefix) {
 			delete(vmi.Labels, label)
@@ -301,7 +315,7 @@ func leave(vmi *kubevirtv1.VirtualMachineInstance, now metav1.Time) {
 	if isMoving(vmi) {
 		vmi.Status.MigrationState = nil // its source is gone, and no target has a part of it
 	}
-	if from == "" || !startedOnce(vmi) {
+	if from == "" || !startedOnce(vmi) && !evacuated {
 		return
 	}
 	vmi.Status.Phase, vmi.Status.Reason = "", ""

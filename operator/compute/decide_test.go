@@ -82,6 +82,8 @@ func TestDecide(t *testing.T) {
 	}
 	full := Refusal{hosts: 1}
 	full.counts[noMemory] = 1
+	allBusy := Refusal{hosts: 1}
+	allBusy.counts[busy] = 1
 	tests := []decideRow{
 		{name: "one that has ended stays", seen: observation{vmi: onA(inPhase(kubevirtv1.Succeeded))}},
 		{name: "one that is placed stays", seen: observation{vmi: onA()}},
@@ -163,7 +165,8 @@ func TestDecide(t *testing.T) {
 		{name: "a deleted one that moved to another host is that one's", seen: observation{vmi: onA(ran, evacuatedFrom("b"), deleted)},
 			want: "Running on a token 1 keeps [other " + kubevirt.Finalizer + "] Ready=True/ AgentConnected=True/"},
 		{name: "one that never began on its dead host goes elsewhere, too", seen: observation{vmi: onA(evacuatedFrom("a")), host: "b"}, asks: true,
-			want: "Scheduled on b token 2 keeps [" + kubevirt.Finalizer + "]"},
+			want: "Scheduled on b token 2 keeps [" + kubevirt.Finalizer + "] Ready=False/Evacuated"},
+		{name: "while all hosts that fit are busy starting others it stays marked, and on none", seen: observation{vmi: onA(ran, evacuatedFrom("a")), why: allBusy}, asks: true},
 		{name: "one that crashed too often on its host goes elsewhere, though it ran there", seen: observation{vmi: onA(ran, gaveUp(ReasonRestartsExhausted)), host: "b"}, asks: true,
 			want: "Scheduled on b token 2 keeps [" + kubevirt.Finalizer + "] Ready=False/Evacuated"},
 		{name: "one whose host lost its disks as well", seen: observation{vmi: onA(ran, gaveUp(ReasonStorageLost)), host: "b"}, asks: true,

@@ -58,7 +58,7 @@ var reasonTexts = [reasons]string{
 	noCell:        "no NUMA cell that fits",
 	refused:       "refused it lately",
 	hasCopy:       "still has a copy of it",
-	busy:          "busy with other migrations",
+	busy:          "busy with others",
 }
 
 // ask is one question for a host, with all that does not depend on the host
@@ -71,6 +71,7 @@ type ask struct {
 	selector    []labels.Requirement
 	exclude     []string
 	maxIncoming int // 0: any number.
+	maxStarting int // 0: any number.
 	neighbours  neighbours
 }
 
@@ -116,7 +117,8 @@ func (f *Fleet) refuse(h *host, a *ask) reason {
 		return hasCopy
 	case slices.Contains(a.exclude, h.name) || a.now.Before(v.avoid[h.name]):
 		return refused
-	case a.maxIncoming > 0 && int(h.incoming) >= a.maxIncoming:
+	case a.maxIncoming > 0 && int(h.incoming) >= a.maxIncoming,
+		a.maxStarting > 0 && int(h.starting) >= a.maxStarting:
 		return busy
 	}
 	return fits
@@ -161,7 +163,7 @@ type Refusal struct {
 }
 
 // Busy says that a host would take the VM, but for the migrations it already
-// takes in.
+// takes in and the evacuated VMs it starts.
 func (r *Refusal) Busy() bool { return r.counts[busy] > 0 }
 
 // String says it for people: "0/12 hosts: 7 not enough memory, 3 in maintenance,

@@ -86,6 +86,10 @@ type Request struct {
 	// MaxIncoming is how many migrations may be on their way to one host, this
 	// one counted; 0 is any number.
 	MaxIncoming int
+
+	// MaxStarting says that the VM is about to start, and on how many others a
+	// host may be doing so; 0 is any number, and the VM does not count.
+	MaxStarting int
 }
 
 // Place reserves room for a VM and returns the host, or "" and why there is
@@ -112,7 +116,7 @@ func (f *Fleet) Place(r Request) (host string, why Refusal) {
 	if best == nil {
 		return "", why
 	}
-	f.claim(v, claim{host: best, cell: f.cellFor(v, best), incoming: r.Source != "", assumed: true, base: r.VM.ResourceVersion})
+	f.claim(v, claim{host: best, cell: f.cellFor(v, best), incoming: r.Source != "", starting: r.MaxStarting > 0, assumed: true, base: r.VM.ResourceVersion})
 	return best.name, Refusal{}
 }
 
@@ -218,7 +222,7 @@ func (f *Fleet) see(vmi *kubevirtv1.VirtualMachineInstance) *vm {
 
 func (f *Fleet) askFor(v *vm, r Request) *ask {
 	a := &ask{
-		now: f.clock.Now(), vm: v, cold: r.Cold, exclude: r.Exclude, maxIncoming: r.MaxIncoming,
+		now: f.clock.Now(), vm: v, cold: r.Cold, exclude: r.Exclude, maxIncoming: r.MaxIncoming, maxStarting: r.MaxStarting,
 		selector: requirementsOf(restricting(r.NodeSelector, r.VM.Spec.NodeSelector)),
 	}
 	if r.Source != "" {

@@ -477,3 +477,37 @@ func TestWakeServesThoseThatHaveRunThenTheOldest(t *testing.T) {
 		t.Errorf("woke %v, want [ran old]: as many as fit", got)
 	}
 }
+
+func TestAHostStartsSoManyEvacuatedVMsAtOnce(t *testing.T) {
+	f, _ := newTestFleet()
+	f.ObserveHost(hypervisor("a", 99, 99))
+	var started []*kubevirtv1.VirtualMachineInstance
+	ask := func(i int) (string, Refusal) {
+		vmi := instance(fmt.Sprint("v", i), 1, 1)
+		vmi = placedOn(vmi, "dead", "2")
+		vmi.Annotations[kubevirt.AnnotationEvacuatedFrom] = "dead/dead-1"
+		f.Observe(vmi)
+		host, why := f.Place(Request{VM: vmi, MaxStarting: 2})
+		if host != "" {
+			after := plan{host: host, token: 2}.apply(observation{now: start, vmi: vmi})
+			after.ResourceVersion = "3"
+			f.Observe(after)
+			started = append(started, after)
+		}
+		return host, why
+	}
+	for i, want := range []string{"a", "a", ""} {
+		if host, why := ask(i); host != want || want == "" && !why.Busy() {
+			t.Fatalf("VM %d: host %q (%s), want %q", i, host, why, want)
+		}
+	}
+	if host, why := f.Place(Request{VM: instance("new", 1, 1)}); host != "a" {
+		t.Errorf("a new VM is held up by the starts of others: %s", why)
+	}
+	runs := started[0].DeepCopy()
+	runs.ResourceVersion, runs.Status.Phase = "4", kubevirtv1.Running
+	f.Observe(runs)
+	if host, why := ask(9); host != "a" {
+		t.Errorf("one of them runs, and the next finds no host: %s", why)
+	}
+}

@@ -45,6 +45,7 @@ type host struct {
 	looseMemory                    int64 // Of those it does not name and that need no cell.
 	pinned                         []*vm // Those that need one cell.
 	incoming                       int32 // Migrations on their way here.
+	starting                       int32 // VMs from dead hosts about to start here.
 }
 
 // cell is a NUMA cell. One without memory is valid; no VM that needs a cell

@@ -52,7 +52,7 @@ func (f *Fleet) observe(vmi *kubevirtv1.VirtualMachineInstance) (freed []string)
 			freed = append(freed, h.name)
 		}
 	}
-	if !reshape && slices.EqualFunc(want, v.claims, func(a, b claim) bool { return a.host == b.host && a.incoming == b.incoming }) {
+	if !reshape && slices.EqualFunc(want, v.claims, func(a, b claim) bool { return a.host == b.host && a.incoming == b.incoming && a.starting == b.starting }) {
 		copy(v.claims, want)
 		return freed
 	}
@@ -78,6 +78,7 @@ func (f *Fleet) wanted(v *vm, vmi *kubevirtv1.VirtualMachineInstance) (want []cl
 			c.cell, c.reported = have.cell, have.reported
 		}
 		c.incoming = name == target
+		c.starting = name == vmi.Status.NodeName && Starting(vmi)
 		want = append(want, c)
 	}
 	for _, c := range v.claims {
@@ -188,6 +189,9 @@ func (h *host) sum(v *vm, c *claim, by int64) {
 	}
 	if c.incoming {
 		h.incoming += int32(by)
+	}
+	if c.starting {
+		h.starting += int32(by)
 	}
 	if v.pinned {
 		h.due(v, c, by)

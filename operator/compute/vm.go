@@ -45,6 +45,7 @@ type claim struct {
 	host     *host
 	cell     int8 // -1: it needs none.
 	incoming bool // A migration's target.
+	starting bool // Placed anew, and not running yet.
 	reported bool // The host's last report names it.
 
 	// assumed says that it was placed here and no event has shown it yet; base

@@ -71,16 +71,31 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 	if p.policy != nil {
 		r.Service.setPolicy(host, *p.policy)
 	}
+	if p.relieve {
+		again, err := r.victims.relieve(ctx, host, seen.lost)
+		if err != nil {
+			return 0, err
+		}
+		return max(again, seen.limits.Interval), nil
+	}
 	return p.lookAgain, nil
 }
 
 // evacuateHost is the VMs' turn, and its end.
 func (r *Reconciler) evacuateHost(ctx context.Context, seen observation) (time.Duration, error) {
-	done, again, err := r.evacuate(ctx, seen.hypervisor, seen.evacuation.DeepCopy())
+	e := seen.evacuation.DeepCopy()
+	before := e.ResourceVersion
+	done, again, err := r.victims.evacuate(ctx, seen.hypervisor, e)
+	if e.ResourceVersion != before {
+		r.wrote(e)
+	}
 	if err != nil || !done {
 		return again, err
 	}
-	return again, nil
+	seen.evacuation = e
+	p := plan{}
+	p.step(seen, v1alpha1.EvacuationEvacuated, "Evacuated", "no VM of the host waits any more")
+	return seen.limits.Interval, r.writeEvacuation(ctx, e, p.status)
 }
 
 // reserve takes one of the places for hosts that are being fenced. It is taken

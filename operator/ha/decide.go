@@ -34,6 +34,7 @@ type observation struct {
 	expiry   expiry
 	brakes   brakes
 	verdict  verdict
+	lost     bool // it cannot write to the storage that others can
 	power    powerMemory
 	hasPower string // why there is no management controller; "": there is one
 }
@@ -58,6 +59,7 @@ type plan struct {
 	enabled     *metav1.Condition
 	power       wish
 	evacuate    bool
+	relieve     bool // ask VMs that stand still for want of their disks to leave
 	policy      *policy
 	tell        string // an Event's reason; its message is alive's
 	lookAgain   time.Duration
@@ -164,6 +166,7 @@ func (p *plan) judgeHost(seen observation) {
 		record := leaseOf(seen.memory, false)
 		p.record = &record
 		p.policy = &policy{boot: seen.memory.boot, grant: true}
+		p.relieve = seen.memory.strandedSince != 0 || seen.memory.pausedByIOErrors()
 		p.giveBackLate(seen)
 		if seen.memory.memoryFailed != "" && h.Spec.Maintenance == kvmv1.MaintenanceUnset {
 			p.maintenance = &maintenance{string(kvmv1.MaintenanceAuto), "uncorrectable memory error (" + seen.memory.memoryFailed + "): move the VMs away before the host dies"}

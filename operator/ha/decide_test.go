@@ -15,13 +15,13 @@ import (
 	"github.com/adit-hv/adit/api/kvm/v1alpha1"
 )
 
-var noon = metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+var midday = metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
 
 // dead is a host of boot b that nobody hears, with three VMs and a working
 // controller.
 func dead(changes ...func(*observation)) observation {
 	seen := observation{
-		now: 1000 * seconds, wall: noon, limits: limits, protected: 3,
+		now: 1000 * seconds, wall: midday, limits: limits, protected: 3,
 		hypervisor: &kvmv1.Hypervisor{ObjectMeta: metav1.ObjectMeta{Name: "kvm-1"}, Spec: kvmv1.HypervisorSpec{HighAvailability: true}},
 		memory:     memory("b", 970*seconds),
 		verdict:    verdict{state: kvmv1.ReasonUnreachable, message: "silent"},
@@ -63,7 +63,7 @@ func evacuating(phase v1alpha1.EvacuationPhase, changes ...func(*v1alpha1.Evacua
 		e := &v1alpha1.Evacuation{ObjectMeta: metav1.ObjectMeta{Name: "kvm-1-4"}, Spec: v1alpha1.EvacuationSpec{Hypervisor: "kvm-1", Boot: "b"}}
 		e.Status.Phase = phase
 		if phase != v1alpha1.EvacuationFencing {
-			e.Status.Proof = &v1alpha1.Proof{Kind: v1alpha1.ProofPowerOff, Message: "it is off", At: noon}
+			e.Status.Proof = &v1alpha1.Proof{Kind: v1alpha1.ProofPowerOff, Message: "it is off", At: midday}
 		}
 		for _, change := range changes {
 			change(e)
@@ -75,7 +75,7 @@ func evacuating(phase v1alpha1.EvacuationPhase, changes ...func(*v1alpha1.Evacua
 }
 
 func ordered(e *v1alpha1.Evacuation) {
-	e.Status.Power = &v1alpha1.PowerRecord{Ordered: &noon, Attempts: 1}
+	e.Status.Power = &v1alpha1.PowerRecord{Ordered: &midday, Attempts: 1}
 }
 
 func TestDecideWithoutEvacuation(t *testing.T) {
@@ -276,8 +276,8 @@ func TestAfterTheProof(t *testing.T) {
 		})...), "", kvmv1.ReasonRecovering, false, ""},
 		{"it keeps dying", dead(append(back("c"), func(o *observation) {
 			earlier := *o.evacuation.DeepCopy()
-			earlier.Name, earlier.CreationTimestamp = "kvm-1-3", metav1.NewTime(noon.Add(-30*time.Minute))
-			o.history[0].CreationTimestamp = noon
+			earlier.Name, earlier.CreationTimestamp = "kvm-1-3", metav1.NewTime(midday.Add(-30*time.Minute))
+			o.history[0].CreationTimestamp = midday
 			o.history = []v1alpha1.Evacuation{earlier, o.history[0]}
 		})...), "", kvmv1.ReasonRecovering, false, ""},
 		{"it fell silent again", dead(evacuating(v1alpha1.EvacuationRecovering)), v1alpha1.EvacuationEvacuated, kvmv1.ReasonHostEmpty, false, ""},

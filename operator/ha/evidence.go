@@ -25,6 +25,7 @@ type evidence struct {
 	heard    bool // by this leader
 	silence  time.Duration
 	stranded time.Duration // how long its storage has been away; 0: it is there
+	paused   bool          // its VMs stand still for that, so that they can leave one by one
 
 	sightings []sighting
 	pulse     pulse
@@ -43,10 +44,18 @@ const (
 	pulseMoves   pulse = "moves"
 )
 
+// pausedPatience is how much longer a host without storage is left its lease when
+// its VMs are paused for I/O errors: nothing hangs, and its agents can move them.
+const pausedPatience = 8
+
 // judge is the table of docs/ha.md, States, as far as evidence goes.
 func judge(e evidence) verdict {
 	suspectAfter, silentAfter := 3*e.limits.Interval, 5*e.limits.Interval
 	silence := e.silence
+	patience := e.limits.Stranded
+	if e.paused {
+		patience *= pausedPatience
+	}
 	if !e.heard {
 		// Whoever was never heard is given the time in which he would have been.
 		if e.ledFor < e.limits.Settle {
@@ -55,7 +64,7 @@ func judge(e evidence) verdict {
 		silence = max(silentAfter, e.ledFor)
 	}
 	switch {
-	case silence < suspectAfter && e.stranded >= e.limits.Stranded && e.othersWrite:
+	case silence < suspectAfter && e.stranded >= patience && e.othersWrite:
 		return verdict{state: kvmv1.ReasonOnline, stranded: true, message: "The host is heard, but cannot write to the storage that others can write to"}
 	case silence < suspectAfter:
 		return verdict{state: kvmv1.ReasonOnline, message: "The host's HA agent reports"}

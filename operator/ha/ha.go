@@ -77,8 +77,7 @@ type Limits struct {
 	FencesZone  int     // 5
 	FencesFleet int     // 10
 
-	PerFleet  int // VMs on their way at once; 200
-	PerTarget int // of them on one host; 10
+	PerFleet int // VMs on their way at once; 200
 
 	HoldDown    time.Duration // of a host fenced twice in FlapWithin; 10 min
 	HoldDownMax time.Duration // a day
@@ -105,7 +104,7 @@ func (l Limits) withDefaults() Limits {
 	for _, n := range []struct {
 		have *int
 		want int
-	}{{&l.StormHosts, 2}, {&l.FencesZone, 5}, {&l.FencesFleet, 10}, {&l.PerFleet, 200}, {&l.PerTarget, 10}} {
+	}{{&l.StormHosts, 2}, {&l.FencesZone, 5}, {&l.FencesFleet, 10}, {&l.PerFleet, 200}} {
 		if *n.have <= 0 {
 			*n.have = n.want
 		}
@@ -131,7 +130,8 @@ func Setup(mgr manager.Manager, o Options) (*Service, error) {
 	r := &Reconciler{
 		o: o, Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
 		Service: newService(o), power: newPowerRoom(), Events: mgr.GetEventRecorder("ha"),
-		doubts: map[string]doubt{}, zones: map[string]*storm{}, fences: map[string]string{}, last: map[string]*v1alpha1.Evacuation{},
+		victims: newEvacuator(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, o.Limits.PerFleet),
+		doubts:  map[string]doubt{}, zones: map[string]*storm{}, fences: map[string]string{}, last: map[string]*v1alpha1.Evacuation{},
 	}
 	r.api.limits = o.Limits
 	if err := r.watch(mgr); err != nil {
@@ -148,7 +148,8 @@ type Reconciler struct {
 	Service *Service
 	Events  events.EventRecorder
 
-	power *powerRoom
+	power   *powerRoom
+	victims *evacuator
 
 	mu     sync.Mutex // Never held across a request.
 	queue  queue

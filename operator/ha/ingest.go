@@ -222,6 +222,16 @@ func (h *hostMemory) storageAge() (age time.Duration) {
 	return age
 }
 
+// pausedByIOErrors says whether QEMU has stopped a protected VM for its disks.
+func (h *hostMemory) pausedByIOErrors() bool {
+	for _, i := range h.instances { // In any order: one is enough.
+		if i.GetProtected() && i.GetDetail() == string(hardware.DetailIOError) {
+			return true
+		}
+	}
+	return false
+}
+
 // takeWitnesses keeps what a host says of others.
 func (s *Service) takeWitnesses(r *hav1.ReportRequest, now time.Duration) {
 	for _, w := range r.GetWitnesses() {

@@ -20,7 +20,7 @@ func (s *steady) Elapsed() time.Duration { return s.now }
 func leading(t *testing.T) (*Service, *steady) {
 	t.Helper()
 	c := &steady{now: 100 * seconds}
-	s := newService(Options{Steady: c, Clock: clocktesting.NewFakePassiveClock(noon.Time), Limits: limits})
+	s := newService(Options{Steady: c, Clock: clocktesting.NewFakePassiveClock(midday.Time), Limits: limits})
 	s.lead(c.now + sureFor)
 	s.setPolicy("a", policy{boot: "b", grant: true})
 	return s, c

@@ -49,7 +49,9 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 	e := evidence{now: seen.now, limits: seen.limits, heard: known && memory.last != 0, silence: seen.now - memory.last}
 	e.sightings = sorted(memory.sightings)
 	if memory.strandedSince != 0 {
+		seen.lost = true
 		e.stranded = seen.now - memory.strandedSince
+		e.paused = memory.pausedByIOErrors()
 		e.othersWrite = r.Service.othersWrite(host, seen.now)
 	}
 	r.mu.Lock()
@@ -76,6 +78,7 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 	ledAt := r.lead.grantsFrom()
 	r.mu.Unlock()
 
+	seen.lost = seen.lost && e.othersWrite
 	seen.verdict = judge(e)
 	seen.expiry = expiry{evidence: e, terms: times, armed: armed, boot: record.Boot, granted: memory.granted, ledAt: ledAt}
 	seen.power = r.power.memory(host)
@@ -109,7 +112,7 @@ func (r *Reconciler) observeEvacuations(ctx context.Context, host string, seen *
 	defer r.mu.Unlock()
 	if wrote := r.last[host]; wrote != nil {
 		i := slices.IndexFunc(seen.history, func(e v1alpha1.Evacuation) bool { return e.Name == wrote.Name })
-		if i < 0 || older(seen.history[i].ResourceVersion, wrote.ResourceVersion) {
+		if i < 0 || olderVersion(seen.history[i].ResourceVersion, wrote.ResourceVersion) {
 			seen.behind = true
 			return nil
 		}
@@ -141,9 +144,9 @@ func (r *Reconciler) forget(host string) {
 	r.power.forget(host)
 }
 
-// older says whether version a is before b. Versions that are no numbers cannot
+// olderVersion says whether version a is before b. Versions that are no numbers cannot
 // be ordered; then what the cache shows is believed.
-func older(a, b string) bool {
+func olderVersion(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }

@@ -43,6 +43,9 @@ func (r *Reconciler) watch(mgr manager.Manager) error {
 	if err := index.IndexField(context.Background(), &v1alpha1.Evacuation{}, indexOf, hostOf); err != nil {
 		return err
 	}
+	if err := indexVictims(context.Background(), index); err != nil {
+		return err
+	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("ha").
 		For(&kvmv1.Hypervisor{}, builder.WithPredicates(news)).
