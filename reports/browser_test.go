@@ -42,6 +42,9 @@ type probed struct {
 	After    int      `json:"after"`
 	Tips     []string `json:"tips"`
 	Hash     string   `json:"hash"`
+
+	Recoveries int `json:"recoveries"` // rows of their tables
+	Decisions  int `json:"decisions"`
 }
 
 // open loads a page with the probe in it.
@@ -117,6 +120,9 @@ func TestPageWorksInABrowser(t *testing.T) {
 			}
 			if !slices.ContainsFunc(p.Tips, func(tip string) bool { return strings.Contains(tip, "zone") }) {
 				t.Errorf("pointing at hosts tells %q", p.Tips)
+			}
+			if name == "a fleet" && (p.Recoveries < 100 || p.Decisions < 20) {
+				t.Errorf("%d VMs that ran again and %d decisions are listed", p.Recoveries, p.Decisions)
 			}
 			if strings.Contains(name, "drain") {
 				for _, words := range []string{"state host from – to lasted group UUID", "result mode from – to took switch-over", "on from – to lasted", "kind at"} {

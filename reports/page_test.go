@@ -257,3 +257,37 @@ func TestTraceIsWellFormed(t *testing.T) {
 		t.Errorf("%v, %d flows", phases, len(flows))
 	}
 }
+
+func TestPageListsTheSlowestRecoveries(t *testing.T) {
+	r := quiet("storm", 1)
+	for i := range maxRecoveries + 500 {
+		r.Recoveries = append(r.Recoveries, Recovery{VM: fmt.Sprintf("vm-%d", i), Priority: "medium", Host: "node-1", Detect: 15, Decide: 10, Fence: 12, Place: float64(i), Start: 3})
+	}
+	p := draw(r)
+	if p.TotalRecoveries != maxRecoveries+500 || len(p.Recoveries) != maxRecoveries {
+		t.Fatalf("%d of %d recoveries listed", len(p.Recoveries), p.TotalRecoveries)
+	}
+	if slowest := p.Recoveries[0]; slowest.VM != fmt.Sprintf("vm-%d", maxRecoveries+499) || slowest.Total != float64(15+10+12+maxRecoveries+499+3) {
+		t.Errorf("the slowest is %+v", slowest)
+	}
+}
+
+func TestRecoveryPercentilesTellPrioritiesAndParts(t *testing.T) {
+	all := []Recovery{
+		{Priority: "high", Detect: 15, Decide: 10, Fence: 20, Place: 1, Start: 4}, {Priority: "high", Detect: 15, Decide: 10, Fence: 30, Place: 1, Start: 4},
+		{Priority: "low", Detect: 15, Decide: 10, Fence: 30, Place: 60, Start: 5},
+	}
+	got := map[string]Percentile{}
+	for _, p := range RecoveryPercentiles(all) {
+		got[p.Name] = p
+	}
+	if high, low := got["recovery, high"], got["recovery, low"]; high.Count != 2 || high.Max != 60 || low.Count != 1 || low.P50 != 120 {
+		t.Errorf("high: %+v, low: %+v", high, low)
+	}
+	if _, there := got["recovery, medium"]; there {
+		t.Error("a priority that nobody has is listed")
+	}
+	if place := got["of it: place"]; place.Count != 3 || place.Max != 60 || place.P50 != 1 {
+		t.Errorf("place: %+v", place)
+	}
+}

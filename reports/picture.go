@@ -3,6 +3,7 @@
 package reports
 
 import (
+	"cmp"
 	"slices"
 )
 
@@ -11,6 +12,7 @@ import (
 const (
 	maxStretches  = 60_000 // above, hosts' occupancy is drawn instead of VMs
 	maxMoves      = 4_000  // migrations: failed ones first, then the earliest
+	maxRecoveries = 1_000  // VMs that ran again, listed: the slowest
 	maxUUIDs      = 2_000  // VMs above which UUIDs are left out
 	heatSlices    = 400    // of a run's time, when occupancy is drawn
 	maxViolations = 50     // of one run; a broken invariant can repeat for ever
@@ -31,16 +33,18 @@ type picture struct {
 	Heat   *heat   `json:"heat,omitempty"`
 	Total  int     `json:"total"` // stretches there are
 
-	Moves        []move       `json:"moves"`
-	TotalMoves   int          `json:"totalMoves"`
-	Spans        []span       `json:"spans"`
-	Marks        []mark       `json:"marks"`
-	Writes       [][2]float64 `json:"writes"` // milliseconds, value
-	Expectations []Check      `json:"expectations"`
-	Invariants   []Check      `json:"invariants"`
-	API          []APICount   `json:"api"`
-	Percentiles  []Percentile `json:"percentiles"`
-	Notes        []string     `json:"notes"`
+	Moves           []move       `json:"moves"`
+	TotalMoves      int          `json:"totalMoves"`
+	Recoveries      []recovery   `json:"recoveries"` // the slowest
+	TotalRecoveries int          `json:"totalRecoveries"`
+	Spans           []span       `json:"spans"`
+	Marks           []mark       `json:"marks"`
+	Writes          [][2]float64 `json:"writes"` // milliseconds, value
+	Expectations    []Check      `json:"expectations"`
+	Invariants      []Check      `json:"invariants"`
+	API             []APICount   `json:"api"`
+	Percentiles     []Percentile `json:"percentiles"`
+	Notes           []string     `json:"notes"`
 }
 
 // heat is how many VMs ran on each host in each slice of time, as pairs of
@@ -68,6 +72,12 @@ type move struct {
 	Iterations uint64  `json:"rounds,omitempty"`
 	Throttle   int     `json:"throttle,omitempty"`
 	Error      string  `json:"error,omitempty"`
+}
+
+// recovery is one VM's way back with its length.
+type recovery struct {
+	Recovery
+	Total float64 `json:"total"`
 }
 
 type span struct {
@@ -110,6 +120,7 @@ func draw(r Record) picture {
 	for _, m := range worthMoves(r.Migrations) {
 		p.Moves = append(p.Moves, f.move(m, p.Heat == nil))
 	}
+	p.Recoveries, p.TotalRecoveries = slowest(r.Recoveries), len(r.Recoveries)
 	for _, s := range r.Spans {
 		p.Spans = append(p.Spans, f.span(s))
 	}
@@ -180,6 +191,16 @@ func occupancy(f fleet, end int64) *heat {
 		h.Rows = append(h.Rows, runs)
 	}
 	return h
+}
+
+// slowest are the recoveries that a page lists, the slowest first.
+func slowest(all []Recovery) []recovery {
+	out := make([]recovery, 0, len(all))
+	for _, r := range all {
+		out = append(out, recovery{r, r.Total()})
+	}
+	slices.SortStableFunc(out, func(a, b recovery) int { return cmp.Compare(b.Total, a.Total) })
+	return out[:min(len(out), maxRecoveries)]
 }
 
 // worthMoves cuts the migrations down to maxMoves.

@@ -3,6 +3,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -209,7 +210,12 @@ func rackLoss(hosts, perHost int, seed uint64) Record {
 		l.start(i, h.Name, 20+300*d.Float64())
 		if h.Rack == lost {
 			l.until(i, 1200, "running")
-			l.start(i, alive[d.IntN(len(alive))].Name, 1330+420*d.Float64()*d.Float64())
+			again := 1330 + 420*d.Float64()*d.Float64()
+			l.start(i, alive[d.IntN(len(alive))].Name, again)
+			decide, fence := 8+3*d.Float64(), 30+60*d.Float64()
+			place := (again - 1200 - 15 - decide - fence) * 0.8
+			r.Recoveries = append(r.Recoveries, Recovery{VM: r.VMs[i].Name, Priority: []string{"high", "medium", "low"}[i%3], Host: h.Name, Evacuation: h.Name + "-1",
+				Lost: 1200, Detect: 15, Decide: decide, Fence: fence, Place: place, Start: again - 1200 - 15 - decide - fence - place})
 		} else if i/perHost%67 == 5 {
 			l.migrate(i, alive[d.IntN(len(alive))].Name, 2100+600*d.Float64(), 8+20*d.Float64(), "pre-copy", d)
 		}
@@ -217,6 +223,16 @@ func rackLoss(hosts, perHost int, seed uint64) Record {
 	}
 	r.Spans = []Span{{Text: "power-loss on=rack " + lost, On: []string{lost}, From: 1200, To: 2500}, {Text: "api-slow latency=250ms for=5m", From: 1210, To: 1510}}
 	r.Marks = []Mark{{At: 1200, Kind: "crash", Text: "rack " + lost + " lost"}, {At: 1327, Kind: "action", Text: "rack " + lost + " fenced"}, {At: 2100, Kind: "action", Text: "set maintenance, 3 hosts"}}
+	for i, h := range r.Hosts {
+		if h.Rack != lost {
+			continue
+		}
+		n := float64(i % 20)
+		r.Marks = append(r.Marks, Mark{At: 1215, Kind: "decision", Text: "Suspect: The host's HA agent has missed three reports", On: h.Name},
+			Mark{At: 1225, Kind: "brake", Text: "Held: 5 hosts of the zone are being fenced already; this one is next in turn", On: h.Name},
+			Mark{At: 1226 + 4*n, Kind: "decision", Text: "Fencing: power off is ordered", On: h.Name}, Mark{At: 1240 + 4*n, Kind: "decision", Text: "Proof: PowerOff: said Off for more than 10s", On: h.Name})
+	}
+	slices.SortStableFunc(r.Marks, func(a, b Mark) int { return cmp.Compare(a.At, b.At) })
 	for t := 0.0; t < 3600; t += 30 {
 		w := 180.0
 		if t > 1200 && t < 1800 {
@@ -225,5 +241,6 @@ func rackLoss(hosts, perHost int, seed uint64) Record {
 		r.WritesOver = append(r.WritesOver, Sample{At: t, Value: float64(int(w + 40*d.Float64()))})
 	}
 	r.finish(d)
+	r.Percentiles = append(r.Percentiles, RecoveryPercentiles(r.Recoveries)...)
 	return r
 }

@@ -289,7 +289,7 @@ function describe(v, found) {
       return facts(m.rule, [["at", clock(m.at, true)], ["seen", m.text, true]]);
     case "host": {
       const [host, zone, rack, model] = p.hosts[found.host];
-      return facts(host, [["zone", zone], ["rack", rack], ["model", model], ["VMs", found.at !== undefined ? countAt(v, found.host, found.at) : ""], found.at !== undefined ? ["at", clock(found.at, true)] : ["", ""], faultsAt(v, found.host, found.at)]);
+      return facts(host, [["zone", zone], ["rack", rack], ["model", model], ["VMs", found.at !== undefined ? countAt(v, found.host, found.at) : ""], found.at !== undefined ? ["at", clock(found.at, true)] : ["", ""], ["decided", decidedAt(v, found.host, found.at)], faultsAt(v, found.host, found.at)]);
     }
     default: return null;
   }
@@ -298,6 +298,13 @@ function describe(v, found) {
 function faultsAt(v, host, at) {
   if (at === undefined) return ["", ""];
   return ["faults", v.s.p.spans.filter((f) => at >= f.from && at <= f.to && (!f.hosts || f.hosts.includes(host))).map((f) => f.text).slice(0, 3).join("; ")];
+}
+
+// decidedAt is what was thought of a host then.
+function decidedAt(v, host, at) {
+  let last = "";
+  for (const m of v.s.p.marks) if (m.host === host && m.at <= at && decided(m)) last = m.text;
+  return last;
 }
 
 function countAt(v, host, at) {

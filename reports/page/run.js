@@ -21,6 +21,8 @@ function showRun(index, window_) {
     broken(r, goTo),
     pic ? framed(pic, p) : !p && r.verdict !== "notrun" ? undrawn(r) : null,
     p && h("div", { class: "panels" }, checks("Expectations", p.expectations, goTo), checks("Invariants", p.invariants, goTo), percentiles(p.percentiles), api(p.api)),
+    p && recoveries(p, goTo),
+    p && decisions(p, goTo),
     p && moves(p, goTo),
     p && notes(p.notes, r.failed),
     !r.failed && r.replay ? h("div", { class: "panel" }, h("h3", {}, "Run it again"), h("div", { class: "inner" }, command(r.replay, "the command"))) : null,
@@ -52,6 +54,7 @@ function figures(r, p) {
     one("speed", r.cpu && r.virtual ? figure(r.virtual / r.cpu) + "×" : "", "virtual time for each second of CPU"),
     p && p.hosts.length ? one("fleet", `${count(p.hosts.length)} hosts${p.vms.length ? ", " + count(p.vms.length) + " VMs" : ""}`) : null,
     p && p.totalMoves ? one("migrations", count(p.totalMoves) + (gone.length ? ", ≤ " + lasted(gone[gone.length - 1]) + " down" : "")) : null,
+    p && p.totalRecoveries ? one("ran again", count(p.totalRecoveries) + ", ≤ " + figure(p.recoveries.reduce((a, r) => Math.max(a, r.total), 0)) + " s", "VMs that ran again elsewhere, and the longest way from their host's loss") : null,
     one("host-hours", r.hostHours ? figure(r.hostHours) : ""), one("events", r.events ? brief(r.events) : ""), one("API writes", r.writes ? brief(r.writes) : ""),
     one("digest", r.digest ? h("code", { title: r.digest }, r.digest.length > 20 ? r.digest.slice(0, 16) + "…" : r.digest) : "", "Same seed, same digest"));
 }

@@ -140,9 +140,22 @@ function hit(v, x, y) {
   if (y >= v.bottom) return { kind: "time", at: atOf(v, x) };
   const m = moveAt(v, x, y);
   if (m) return { kind: "move", item: m };
+  const mark = host >= 0 && markAt(v, host, x, y);
+  if (mark) return { kind: "mark", item: mark };
   if (host < 0) return { kind: "time", at: atOf(v, x) };
   const at = atOf(v, x), c = v.heat ? null : copyAt(v, host, at, y);
   return c ? { kind: "copy", item: c, at } : { kind: "host", host, at };
+}
+
+// markAt is what happened on a host where its row shows it, at the row's top.
+function markAt(v, host, x, y) {
+  if (y > yOf(v, host) + 10) return null;
+  let best = null, away = 6;
+  for (const m of v.s.p.marks) {
+    const d = Math.abs(xOf(v, m.at) - x);
+    if (m.host === host && d <= away) { best = m; away = d; }
+  }
+  return best;
 }
 
 function copyAt(v, host, at, y) {
@@ -171,8 +184,15 @@ function railHit(v, x, y) {
   return null;
 }
 
-// railMarks are violations before marks, so that their words find room first.
+const decided = (m) => m.kind === "decision" || m.kind === "brake";
+const fewDecisions = 24;
+
+// railMarks are violations before marks, so that their words find room first, and
+// what was decided about hosts last: their rows show it too, and many leave the
+// rail to the others.
 function railMarks(v) {
-  if (!v.rail) v.rail = [...(v.violations || []).map((x) => ({ ...x, at: x.at * 1000, host: -1, kind: "violation" })), ...v.s.p.marks];
+  if (v.rail) return v.rail;
+  const own = v.s.p.marks.filter(decided);
+  v.rail = [...(v.violations || []).map((x) => ({ ...x, at: x.at * 1000, host: -1, kind: "violation" })), ...v.s.p.marks.filter((m) => !decided(m)), ...(own.length <= fewDecisions ? own : own.filter((m) => m.host < 0))];
   return v.rail;
 }

@@ -31,7 +31,7 @@ function paintAxis(ctx, v) {
   }
 }
 
-const markColor = (m) => m.rule || /crash|lost|fence|panic|die|kill|power/.test(m.kind) ? theme.fail : m.kind === "action" ? theme.accent : theme.soft;
+const markColor = (m) => m.kind === "brake" ? `rgb(${theme.fault})` : m.kind === "decision" ? theme.accent : m.rule || /crash|lost|fence|panic|die|kill|power/.test(m.kind) ? theme.fail : m.kind === "action" ? theme.accent : theme.soft;
 
 function glyph(ctx, kind, x, y, r) {
   ctx.beginPath();
@@ -41,6 +41,14 @@ function glyph(ctx, kind, x, y, r) {
     ctx.lineWidth = 2;
     ctx.strokeStyle = ctx.fillStyle;
     ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r);
+    ctx.stroke();
+    return;
+  }
+  if (kind === "brake") { ctx.fillRect(x - r, y - r, 2 * r, 2 * r); return; }
+  if (kind === "decision") {
+    ctx.lineWidth = 2;
+    ctx.strokeStyle = ctx.fillStyle;
+    ctx.arc(x, y, r - 0.6, 0, 7);
     ctx.stroke();
     return;
   }

@@ -88,6 +88,47 @@ function moves(p, goTo) {
   ], shown)));
 }
 
+// parts are the steps of a VM's way back, in order, with how dark each is drawn.
+const parts = [["detect", "silent until that was said", 0.2], ["decide", "until the host was to be fenced", 0.38], ["fence", "until a proof", 1], ["place", "until the VM had a host", 0.58], ["start", "until it ran there", 0.78]];
+
+// way draws one VM's way back, on the scale of the longest.
+function way(r, most) {
+  let x = 0;
+  const boxes = parts.map(([name, , opacity]) => {
+    const wide = r[name] / most * 186, box = svg("rect", { class: name, x: 2 + x, y: 3, width: Math.max(wide, 0), height: 12, opacity });
+    x += wide;
+    return box;
+  });
+  return svg("svg", { class: "dist way", viewBox: "0 0 190 18", role: "img", "aria-label": parts.map(([name]) => `${name} ${figure(r[name])} s`).join(", ") },
+    svg("title", {}, parts.map(([name]) => `${name} ${figure(r[name])} s`).join(" · ")), boxes);
+}
+
+function recoveries(p, goTo) {
+  if (!p.recoveries.length) return null;
+  const all = p.recoveries, most = all.reduce((a, r) => Math.max(a, r.total), 0.001), hosts = new Set(all.map((r) => r.host)).size;
+  const host = new Map(p.hosts.map((x, i) => [x[0], i])), seconds = (name) => [name, (r) => figure(r[name]) + " s", (r) => r[name]];
+  const note = `${count(p.totalRecoveries)} from ${hosts === 1 ? "one host" : count(hosts) + " hosts"}, the slowest ${figure(most)} s after its host's loss${all.length < p.totalRecoveries ? `; the slowest ${count(all.length)} are listed` : ""}`;
+  const key = h("p", { class: "parts" }, parts.map(([name, text, opacity]) => h("span", {}, svg("svg", { class: "way key", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", { class: name, width: 12, height: 12, opacity })), h("b", {}, name), " " + text)));
+  return h("details", { class: "panel recoveries", open: all.length <= 40 }, h("summary", {}, "VMs that ran again elsewhere", h("span", { class: "muted" }, " " + note)), h("div", { class: "inner" }, key, sortable([
+    ["VM", (r) => r.vm, (r) => r.vm], ["Priority", (r) => r.priority, (r) => ["high", "medium", "low"].indexOf(r.priority)], ["Lost with", (r) => r.host, (r) => r.host],
+    ["At", (r) => h("button", { type: "button", class: "at", title: "Show this moment in the picture", onclick: () => goTo(r.lost * 1000, (r.lost + r.total) * 1000, host.has(r.host) ? host.get(r.host) : -1) }, clock(r.lost * 1000, true)), (r) => r.lost],
+    ["", (r) => way(r, most), (r) => r.total], seconds("total"), ...parts.map(([name]) => seconds(name)),
+  ], all, 5)));
+}
+
+// decisions are what the HA service thought of each host, in the order of time.
+function decisions(p, goTo) {
+  const all = p.marks.filter(decided);
+  if (!all.length) return null;
+  const held = all.filter((m) => m.kind === "brake").length, shown = all.slice(0, maxRows);
+  const split = (m) => { const i = m.text.indexOf(": "); return i < 0 ? [m.text, ""] : [m.text.slice(0, i), m.text.slice(i + 2)]; };
+  const note = `${count(all.length)} of ${count(new Set(all.map((m) => m.on)).size)} hosts${held ? `, ${count(held)} held by a brake` : ""}${shown.length < all.length ? `; ${count(shown.length)} listed` : ""}`;
+  return h("details", { class: "panel decisions", open: all.length <= 24 }, h("summary", {}, "What was decided about hosts", h("span", { class: "muted" }, " " + note)), h("div", { class: "inner" }, sortable([
+    ["At", (m) => h("button", { type: "button", class: "at", title: "Show this moment in the picture", onclick: () => goTo(m.at, m.at, m.host) }, clock(m.at, true)), (m) => m.at],
+    ["Host", (m) => m.on || "", (m) => m.on || ""], ["Decision", (m) => h("span", { class: m.kind === "brake" ? "held-up nowrap" : "nowrap" }, split(m)[0]), (m) => split(m)[0]], ["Why", (m) => split(m)[1], (m) => split(m)[1]],
+  ], shown)));
+}
+
 function notes(all, open) {
   if (!all.length) return null;
   return h("details", { class: "panel", open }, h("summary", {}, "The end of the trace", h("span", { class: "muted" }, ` last ${count(all.length)} notes`)), h("pre", { tabindex: 0 }, all.join("\n")));

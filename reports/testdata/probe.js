@@ -28,6 +28,8 @@
     filter.dispatchEvent(new Event("input"));
     for (const b of document.querySelectorAll("#scenarios thead button, .chip, #theme")) b.click();
   }
+  out.recoveries = document.querySelectorAll("#run .recoveries tbody tr svg.way").length;
+  out.decisions = document.querySelectorAll("#run .decisions tbody tr").length;
   if (main) {
     out.colours = colours(main);
     out.mini = colours(document.querySelector("#run canvas.mini"));
