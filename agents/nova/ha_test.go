@@ -252,3 +252,40 @@ func TestAVMComesBackFromADeadTarget(t *testing.T) {
 		t.Error(v)
 	}
 }
+
+// TestAStartUnderALaterPermitThanTheReadIsNone holds the agent up between its read
+// of the VM and the start, for longer than the permit lasted that it began with:
+// another host has been given the VM, and this one a new permit.
+func TestAStartUnderALaterPermitThanTheReadIsNone(t *testing.T) {
+	w := newHAWorld(t, "a")
+	w.grant("a")
+	held, starts := false, 0
+	w.onCall = func(c hwsim.Call) {
+		if c.Name == "Define" && !c.After && !held {
+			held = true
+			w.must(w.fleet.Inject(hwsim.Fault{Kind: "libvirtd.hang", On: []string{"a"}, For: 22 * time.Second}))
+		}
+		if c.Name == "Start" && !c.After {
+			starts++
+			if w.get("web").Annotations[kubevirt.AnnotationRunToken] != "1" {
+				t.Error("started though the VM is another host's by now")
+			}
+		}
+	}
+	w.protected("web", "a")
+	w.run(10 * time.Second)
+	if !held {
+		t.Fatal("it was never defined")
+	}
+	w.change("web", func(v *kubevirtv1.VirtualMachineInstance) { // as placement does
+		v.Annotations[kubevirt.AnnotationRunToken] = "2"
+		v.Status.NodeName, v.Labels[kubevirt.LabelNodeName] = "b", "b"
+		v.Labels[kubevirt.HostLabel("b")] = ""
+		delete(v.Labels, kubevirt.HostLabel("a"))
+	})
+	w.run(10 * time.Minute)
+	w.want("nothing runs or is left", w.domains("a"), "")
+	if starts != 0 {
+		t.Errorf("%d starts", starts)
+	}
+}

@@ -39,7 +39,8 @@ type observation struct {
 
 	// Of a protected VM on a host with high availability, read while it is off:
 	needPermit bool
-	permitLeft time.Duration // 0: there is no permit
+	permitLeft time.Duration // 0: there is no permit. Read before the VM, where that is live,
+	permitEnds time.Duration // and when that ends, by the host's steady clock
 	stoppedHA  bool          // the HA agent ended its last run
 	restarts   int           // made of late, after crashes
 
@@ -157,7 +158,7 @@ func (r *Reconciler) lookDeeper(ctx context.Context, seen *observation) error {
 			seen.memory.agent = hardware.DetailDisconnected
 		}
 	}
-	if seen.guarded() && (seen.domain == nil || !seen.domain.Active()) {
+	if !seen.live && seen.guarded() && (seen.domain == nil || !seen.domain.Active()) {
 		r.observePermit(ctx, seen)
 	}
 	if seen.domain == nil || !seen.domain.Active() {
@@ -189,6 +190,11 @@ func (r *Reconciler) capacity(ctx context.Context) (kib uint64, err error) {
 // confirm reads the VM past the cache, whose copy may be from before it moved,
 // was placed anew or was deleted.
 func (r *Reconciler) confirm(ctx context.Context, seen observation) (observation, error) {
+	if r.o.NeedPermit {
+		// Before the VM: as long as this permit lasts nobody takes the VM from the
+		// host, so what is read now still holds when it is started.
+		r.observePermit(ctx, &seen)
+	}
 	var vmi kubevirtv1.VirtualMachineInstance
 	seen.vmi, seen.live = nil, true
 	switch err := r.live.Get(ctx, seen.key, &vmi); {

@@ -49,57 +49,68 @@ func (o observation) permitted() bool { return !o.guarded() || o.permitLeft >= s
 // observePermit reads what there is to know before a protected VM that is off may
 // be started, or its end believed. What cannot be read is no permit.
 func (r *Reconciler) observePermit(ctx context.Context, seen *observation) {
-	left, stopped, err := r.permit(ctx)
+	seen.permitLeft, seen.permitEnds, seen.stoppedHA, seen.restarts = 0, 0, false, 0
+	p, err := r.permit(ctx)
+	made := 0
 	if err == nil {
-		seen.restarts, err = r.restartsOf(ctx, seen.uuid)
+		made, err = r.restartsOf(ctx, seen.uuid)
 	}
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("Permit not read", "err", err)
 		return
 	}
-	seen.permitLeft, seen.stoppedHA = left, stopped.Has(seen.uuid)
+	seen.permitLeft, seen.permitEnds = p.left, p.now+p.left
+	seen.stoppedHA, seen.restarts = p.stopped.Has(seen.uuid), made
 }
 
-// permit reads how long the host's permit lasts, and what the HA agent stopped.
-func (r *Reconciler) permit(ctx context.Context) (left time.Duration, stopped permit.Stopped, err error) {
+// permitView is what the HA agent's notes say.
+type permitView struct {
+	now     time.Duration // by the host's steady clock
+	left    time.Duration // that the permit lasts; 0: there is none
+	stopped permit.Stopped
+}
+
+func (r *Reconciler) permit(ctx context.Context) (v permitView, err error) {
 	boot, err := r.o.Hardware.Boot(ctx)
 	if err != nil {
-		return 0, stopped, fmt.Errorf("read the boot of %s: %w", r.o.Host, err)
+		return v, fmt.Errorf("read the boot of %s: %w", r.o.Host, err)
 	}
 	note, err := r.o.Hardware.LoadNote(ctx, permit.NoteName)
 	if err != nil {
-		return 0, stopped, err
+		return v, err
 	}
 	p, err := permit.Decode(note)
 	if err != nil {
-		return 0, stopped, err
+		return v, err
 	}
 	if note, err = r.o.Hardware.LoadNote(ctx, permit.StoppedName); err != nil {
-		return 0, stopped, err
+		return v, err
 	}
-	if stopped, err = permit.DecodeStopped(note); err != nil {
-		return 0, stopped, err
+	if v.stopped, err = permit.DecodeStopped(note); err != nil {
+		return v, err
 	}
-	if p.Valid(boot.Uptime, boot.ID) {
-		left = p.Until - boot.Uptime
+	if v.now = boot.Uptime; p.Valid(v.now, boot.ID) {
+		v.left = p.Until - v.now
 	}
-	return left, stopped, nil
+	return v, nil
 }
 
-// start starts the domain. For a protected VM the permit is read once more, since
-// claiming and defining took time, and again when the QEMU is there: a start that
-// came too late is undone at once, and not only when the HA agent sees it.
+// start starts the domain. For a protected VM the permit has to last that was
+// valid before the VM was read, since claiming and defining took time: a later one
+// may be of a time in which another host was given the VM. It is read again when
+// the QEMU is there: a start that came too late is undone at once, and not only
+// when the HA agent sees it.
 func (r *Reconciler) start(ctx context.Context, seen observation, o hardware.StartOptions) error {
 	if !seen.guarded() {
 		return r.o.Hardware.Start(ctx, seen.uuid, o)
 	}
-	if left, _, err := r.permit(ctx); err != nil || left < startMargin {
+	if p, err := r.permit(ctx); err != nil || min(p.left, seen.permitEnds-p.now) < startMargin {
 		return errNoPermit
 	}
 	if err := r.o.Hardware.Start(ctx, seen.uuid, o); err != nil {
 		return err
 	}
-	if left, _, err := r.permit(ctx); err != nil || left <= 0 {
+	if p, err := r.permit(ctx); err != nil || p.left <= 0 {
 		if err := r.o.Hardware.Destroy(ctx, seen.uuid); err != nil {
 			return fmt.Errorf("undo the late start of VM %s: %w", seen.key, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -295,7 +296,10 @@ func (e *evacuator) due(name string) bool {
 func (e *evacuator) writeProgress(ctx context.Context, evacuation *kvmv1alpha1.Evacuation, all []victim) error {
 	next := evacuation.DeepCopy()
 	if next.Status.Phase == kvmv1alpha1.EvacuationFenced {
-		next.Status.Phase = kvmv1alpha1.EvacuationEvacuating
+		var p plan
+		seen := observation{evacuation: evacuation, wall: metav1.NewTime(e.clock.Now())}
+		p.step(seen, kvmv1alpha1.EvacuationEvacuating, "Evacuating", fmt.Sprintf("%d protected VMs are to run elsewhere", len(all)))
+		next.Status = *p.status
 	}
 	next.Status.Summary, next.Status.VMs = summaryOf(all), nil
 	for _, v := range all {
