@@ -57,6 +57,21 @@ func (s *Scenario) Run(o Options) Outcome {
 	return out
 }
 
+// LookAt plays the scenario up to a moment and shows the world as it is then.
+func (s *Scenario) LookAt(o Options, at time.Duration, look func(*testbed.World)) (err error) {
+	inBubble(o.T, func(advance func(time.Duration)) {
+		var w *testbed.World
+		if w, err = testbed.New(s.Spec, testbed.Options{Seed: o.Seed, Fidelity: o.Fidelity, Advance: advance}); err != nil {
+			return
+		}
+		defer w.Close()
+		newJudge(s, w).start()
+		w.Run(at)
+		look(w)
+	})
+	return err
+}
+
 // cpuTime is the processor time this program has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage

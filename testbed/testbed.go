@@ -365,3 +365,15 @@ func (w *World) Hypervisor(host string) *kvmv1.Hypervisor {
 	o, _ := w.Cluster.Lookup(kindHypervisor, client.ObjectKey{Name: host}).(*kvmv1.Hypervisor)
 	return o
 }
+
+// Evacuations returns those of a host as they are stored, the oldest first.
+func (w *World) Evacuations(host string) []kvmv1alpha1.Evacuation {
+	var all []kvmv1alpha1.Evacuation
+	w.Cluster.Each(kindEvacuation, func(o client.Object) {
+		if e := o.(*kvmv1alpha1.Evacuation); e.Spec.Hypervisor == host {
+			all = append(all, *e.DeepCopy())
+		}
+	})
+	slices.SortStableFunc(all, func(a, b kvmv1alpha1.Evacuation) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	return all
+}

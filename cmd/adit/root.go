@@ -68,7 +68,7 @@ Begin with:  adit run                    the built-in suite
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("adit {{.Version}}\n")
-	root.AddCommand(newRun(t), newExplore(t), newScenario(), newVersion())
+	root.AddCommand(newRun(t), newExplore(t), newHA(t), newScenario(), newVersion())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		text, _, number := strings.Cut(err.Error(), ": strconv.")
 		if number {
