@@ -116,7 +116,7 @@ func (k *kind) changedFields(w Write) []string {
 	}
 	if k.status >= 0 {
 		before := from.Field(k.status)
-		if before.IsZero() && k.statusDefaults != nil {
+		if before.IsZero() && !to.Field(k.status).IsZero() && k.statusDefaults != nil {
 			// The first write of a status brings the schema's defaults with it.
 			before = reflect.New(before.Type()).Elem()
 			k.statusDefaults(before)
