@@ -164,12 +164,17 @@ func (p *pulse) ask(now time.Duration) { p.asked = max(now, 1) }
 // hear notes that the call begun then has ended, and says whether that is news.
 func (p *pulse) hear(begun, now time.Duration, ok bool) (news bool) {
 	p.asked = 0
+	news = p.answers != ok
+	switch {
+	case ok && news:
+		p.since = now
+	case news:
+		p.since = begun
+	}
 	if ok {
 		p.last = begun
 	}
-	if p.answers != ok {
-		p.answers, p.since, news = ok, now, true
-	}
+	p.answers = ok
 	return news
 }
 

@@ -53,8 +53,9 @@ type world struct {
 // service answers as it is told.
 type service struct {
 	w      *world
-	down   bool // nobody answers
-	follow bool // the replica does not lead
+	down   bool            // nobody answers
+	silent map[string]bool // these hear no answer
+	follow bool            // the replica does not lead
 	refuse bool
 	off    bool
 	slow   time.Duration
@@ -72,7 +73,7 @@ type service struct {
 func (s *service) Report(_ context.Context, r *hav1.ReportRequest) (*hav1.ReportResponse, error) {
 	task := s.w.s.Current()
 	task.Sleep(time.Millisecond + s.slow)
-	if s.down {
+	if s.down || s.silent[r.Host] {
 		task.Sleep(4 * time.Second)
 		return nil, errors.New("no route to host")
 	}
@@ -236,26 +237,34 @@ func (w *world) domains(host string) string {
 	return strings.Join(out, ", ")
 }
 
-// permitted says whether nova would start a protected VM now.
-func (w *world) permitted(host string) bool {
+// permitLeft is how long nova may start protected VMs still.
+func (w *world) permitLeft(host string) time.Duration {
 	w.Helper()
 	h := w.fleet.Host(host)
 	hw := h.Hardware("test")
 	boot, err := hw.Boot(context.Background())
 	if err != nil {
-		return false
+		return 0
 	}
 	note, err := hw.LoadNote(context.Background(), permit.NoteName)
 	w.must(err)
 	p, err := permit.Decode(note)
 	w.must(err)
-	return p.Valid(h.Steady().Elapsed(), boot.ID)
+	now := h.Steady().Elapsed()
+	if !p.Valid(now, boot.ID) {
+		return 0
+	}
+	return p.Until - now
 }
+
+func (w *world) permitted(host string) bool { return w.permitLeft(host) > 0 }
 
 func (w *world) stopped(host string) []string {
 	w.Helper()
 	note, err := w.fleet.Host(host).Hardware("test").LoadNote(context.Background(), permit.StoppedName)
-	w.must(err)
+	if err != nil {
+		return nil // it is off
+	}
 	s, err := permit.DecodeStopped(note)
 	w.must(err)
 	return s.Domains
