@@ -186,6 +186,15 @@ func (f *Fleet) HostTakes(name string) bool {
 	return h != nil && h.state == taking
 }
 
+// HostFenced says whether a host is proven to run no protected VM: the HA service
+// has the proof. Of VMs that are not protected it says nothing.
+func (f *Fleet) HostFenced(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.byName[name]
+	return h != nil && h.known && h.fenced
+}
+
 // HostReports says whether a host's last report names a VM's domain, and
 // whether as active: running, paused or on its way in.
 func (f *Fleet) HostReports(name string, vmi *kubevirtv1.VirtualMachineInstance) (listed, active bool) {

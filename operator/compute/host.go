@@ -27,6 +27,7 @@ type host struct {
 	known   bool // False: claimed by a VM, and its Hypervisor is not there.
 
 	state   state
+	fenced  bool // proven to run no protected VM
 	labels  map[string]string
 	traits  []string // Sorted.
 	allowed []string // Projects; empty allows all.
@@ -104,6 +105,7 @@ func (h *host) read(hv *kvmv1.Hypervisor, class *class) (changed bool) {
 		!slices.Equal(h.traits, traits) || !slices.Equal(h.allowed, hv.Spec.AllowedProjects)
 
 	h.known, h.version, h.state, h.class = true, hv.ResourceVersion, stateOf(hv), class
+	h.fenced = meta.IsStatusConditionFalse(hv.Status.Conditions, kvmv1.ConditionHostAlive)
 	h.labels, h.traits, h.allowed = hv.Labels, traits, hv.Spec.AllowedProjects
 	status := &hv.Status
 	h.memory = effective(kvmv1.ResourceMemory, status.EffectiveCapacity, status.Capacity, hv.Spec.Overcommit)

@@ -4,6 +4,7 @@ package eviction
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ type asked struct {
 //	no such hypervisor     Evicting=False Failed
 //	dry run                Evicting=False Succeeded, with a verdict for each VM
 //	host in service, or ha Preflight=False, ask nobody, withdraw what has not begun
+//	host dead, and empty   Evicting=False Succeeded: its VMs were started elsewhere
 //	host list empty        Evicting=False Succeeded
 //	a slot free            ask the next VM that is ready
 //	none free, but held by a VM that finds no host: withdraw that one, it asks again later
@@ -82,6 +84,11 @@ func decide(seen observation, fallback int) plan {
 		done.hold, done.withdraw = p.hold, p.withdraw
 		return done
 	}
+	if isDead(seen.hypervisor) && !anyPlaced(seen) {
+		done := finish(seen, &s, kvmv1.ReasonSucceeded, "host "+seen.hypervisor.Name+" died, and the HA service had its VMs started elsewhere")
+		done.hold, done.withdraw = p.hold, p.withdraw
+		return done
+	}
 	p.full = s
 	p.status = worthWriting(seen, s, all)
 	p.lookAgain = wake(seen, all, s)
@@ -95,6 +102,19 @@ func decide(seen observation, fallback int) plan {
 		}
 	}
 	return p
+}
+
+// isDead says that the HA service has a host in hand that is proven to run nothing.
+// What the host last reported is old then.
+func isDead(h *kvmv1.Hypervisor) bool {
+	return h.Spec.Maintenance == kvmv1.MaintenanceHA && meta.IsStatusConditionFalse(h.Status.Conditions, kvmv1.ConditionHostAlive)
+}
+
+// anyPlaced says whether a VM is the host's still.
+func anyPlaced(seen observation) bool {
+	return slices.ContainsFunc(seen.vms, func(v *kubevirtv1.VirtualMachineInstance) bool {
+		return v.Status.NodeName == seen.hypervisor.Name && !v.IsFinal()
+	})
 }
 
 // notYet says why a host's VMs may not be asked to leave now.

@@ -15,6 +15,12 @@ import (
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 )
 
+// die is a host that was fenced.
+func die(w *world) {
+	w.hypervisor.Spec.Maintenance = kvmv1.MaintenanceHA
+	w.hypervisor.Status.Conditions = append(w.hypervisor.Status.Conditions, metav1.Condition{Type: kvmv1.ConditionHostAlive, Status: metav1.ConditionFalse, Reason: kvmv1.ReasonFenced})
+}
+
 // TestFirstLook: one look at a host as it is.
 func TestFirstLook(t *testing.T) {
 	tests := []struct {
@@ -66,6 +72,14 @@ func TestFirstLook(t *testing.T) {
 			change: func(w *world) { w.hypervisor.Status.Conditions = nil }},
 		{name: "a dead host's VMs are not asked", vms: []*vmi{vm("x")}, states: "x:Waiting", want: "Running: Running",
 			change: func(w *world) { w.hypervisor.Spec.Maintenance = kvmv1.MaintenanceHA }},
+		{name: "and stay the eviction's as long as they are there", vms: []*vmi{vm("x")}, states: "x:Waiting", want: "Running: Running",
+			change: func(w *world) { die(w) }},
+		{name: "when they are started elsewhere it ends, whatever the host had reported", vms: []*vmi{vm("x", func(v *vmi) { place(v, "b") })},
+			change: func(w *world) {
+				die(w)
+				w.hypervisor.Status.Instances = []kvmv1.Instance{{ID: idOf(w.vms[0]), Name: "x"}}
+			},
+			want: "Succeeded: host a died, and the HA service had its VMs started elsewhere"},
 		{name: "no such hypervisor", vms: nil, want: "Failed: failed to get hypervisor a: there is none of that name",
 			change: func(w *world) { w.hypervisor = nil }},
 	}

@@ -52,7 +52,7 @@ type plan struct {
 //
 //	Onboarding=True           nothing: onboarding comes first
 //	""                        enabled; our Eviction, Evicting and evicted go
-//	ha                        our Eviction, Evicting and evicted go: nobody leaves a dead host by himself
+//	ha                        disabled; our Eviction, Evicting and evicted go: nobody leaves a dead host by himself
 //	manual, auto, termination
 //	  too few other hosts     enabled, Waiting
 //	  no Eviction             disabled, Evicting; make one
@@ -68,8 +68,11 @@ func decide(seen observation) plan {
 	}
 	if !asks(h) {
 		p := plan{leaves: true, deleteEviction: ours(seen)}
-		if h.Spec.Maintenance == kvmv1.MaintenanceUnset {
+		switch h.Spec.Maintenance {
+		case kvmv1.MaintenanceUnset:
 			p.disabled = is(metav1.ConditionFalse, kvmv1.ReasonSucceeded, "Hypervisor is enabled")
+		case kvmv1.MaintenanceHA:
+			p.disabled = is(metav1.ConditionTrue, kvmv1.ReasonSucceeded, "Hypervisor is disabled")
 		}
 		return p
 	}

@@ -129,7 +129,10 @@ func TestDecide(t *testing.T) {
 		{name: "a person's eviction outlives maintenance", host: host("a", "", out, running),
 			eviction: func(h *kvmv1.Hypervisor) *kvmv1.Eviction { return theirs(evictionOf(h, running)) }, want: "HypervisorDisabled=False/Succeeded"},
 		{name: "a crash in between leaves marks that are cleared", host: evicted(host("a", "", out, done)), want: "HypervisorDisabled=False/Succeeded"},
-		{name: "a dead host's eviction is withdrawn, its service is not ours", host: host("a", "ha", out, running),
+		{name: "a dead host is out of service, whatever the floor is", host: host("a", "ha", in), floor: floor{others: 0, least: 1}, vms: 3, want: "HypervisorDisabled=True/Succeeded"},
+		{name: "given back to a person's maintenance it goes on with that, whatever the floor is", host: host("a", "manual", out), floor: floor{others: 0, least: 1}, want: disabledEvicting + " +eviction"},
+		{name: "given back to nobody it serves again", host: host("a", "", out), want: "HypervisorDisabled=False/Succeeded"},
+		{name: "a dead host's eviction is withdrawn", host: host("a", "ha", out, running),
 			eviction: func(h *kvmv1.Hypervisor) *kvmv1.Eviction { return evictionOf(h, running) }, want: "HypervisorDisabled=True/Succeeded -eviction"},
 		{name: "a node that turns terminating changes nothing of it", host: host("a", "manual", out, running, says("Terminating", "True", "Terminating", "")),
 			eviction: func(h *kvmv1.Hypervisor) *kvmv1.Eviction { return evictionOf(h, running) }, vms: 1, want: disabledEvicting},
@@ -174,6 +177,9 @@ func TestCount(t *testing.T) {
 		*host("e", "", silent), // Not to be relied on.
 		*host("f", "auto", says("Ready", "True", "", "")),  // Waits, and serves.
 		*host("g", "", says("Offboarded", "True", "", "")), // No host any more.
+		*host("h", "", in, says("HostAlive", "False", "Fenced", "")),
+		*host("i", "", in, says("HostAlive", "Unknown", "Unreachable", "")),
+		*host("j", "", in, says("HostAlive", "True", "Online", "")),
 	}
 	tests := []struct {
 		name   string
@@ -182,10 +188,11 @@ func TestCount(t *testing.T) {
 		want   floor
 		allows bool
 	}{
-		{"two others serve", "a", intstr.FromInt32(2), floor{others: 2, least: 2}, true},
-		{"and a third is wanted", "a", intstr.FromInt32(3), floor{others: 2, least: 3}, false},
-		{"half of six are three", "a", intstr.FromString("50%"), floor{others: 2, least: 3}, false},
-		{"a silent host's leave costs nothing", "e", intstr.FromInt32(5), floor{others: 3, least: 5, idle: true}, true},
+		{"three others serve", "a", intstr.FromInt32(3), floor{others: 3, least: 3}, true},
+		{"and a fourth is wanted", "a", intstr.FromInt32(4), floor{others: 3, least: 4}, false},
+		{"half of nine are five", "a", intstr.FromString("50%"), floor{others: 3, least: 5}, false},
+		{"a silent host's leave costs nothing", "e", intstr.FromInt32(6), floor{others: 4, least: 6, idle: true}, true},
+		{"nor does a dead one's", "h", intstr.FromInt32(6), floor{others: 4, least: 6, idle: true}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

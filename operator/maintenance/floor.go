@@ -48,10 +48,14 @@ func count(fleet []kvmv1.Hypervisor, host string, least intstr.IntOrString) (flo
 	return f, err
 }
 
-// serves says that a host takes VMs: nothing took it out of service, and if it
-// is not Ready, then only because maintenance was asked of it and waits.
+// serves says that a host takes VMs: nothing took it out of service, the HA
+// service hears it or does not speak of it, and if it is not Ready, then only
+// because maintenance was asked of it and waits.
 func serves(h *kvmv1.Hypervisor) bool {
 	if disabled(h) || h.Spec.Maintenance == kvmv1.MaintenanceHA || !h.DeletionTimestamp.IsZero() {
+		return false
+	}
+	if alive := meta.FindStatusCondition(h.Status.Conditions, kvmv1.ConditionHostAlive); alive != nil && alive.Status != metav1.ConditionTrue {
 		return false
 	}
 	ready := meta.FindStatusCondition(h.Status.Conditions, kvmv1.ConditionReady)

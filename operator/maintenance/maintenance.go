@@ -5,9 +5,9 @@
 // is gone through anew at each look.
 //
 // It reads Hypervisors, Evictions, Nodes and VirtualMachineInstances. It alone
-// writes the conditions HypervisorDisabled (but while maintenance is ha) and
-// Evicting, status.evicted, the Eviction named as the host, and the Node taint
-// kvm.cloud.sap/offboarding. How a VM moves, and where, it must never know.
+// writes the conditions HypervisorDisabled and Evicting, status.evicted, the Eviction
+// named as the host, and the Node taint kvm.cloud.sap/offboarding. How a VM moves,
+// and where, it must never know.
 package maintenance
 
 import (

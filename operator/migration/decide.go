@@ -4,8 +4,10 @@ package migration
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
@@ -28,6 +30,9 @@ const (
 	// there is no new target (kubevirt/kubevirt#5482).
 	copyRest = 10 * time.Second
 	copyMost = time.Minute
+
+	// reasonMayRunElsewhere is nova's.
+	reasonMayRunElsewhere = "MayRunElsewhere"
 
 	// messageInterval is how long a message that says why no host fits stands
 	// before another replaces it.
@@ -103,6 +108,17 @@ func decideVMI(seen observation, o Options, p *plan) {
 	case seen.vmi.IsFinal():
 		p.withdraw("Migration failed because vmi shutdown during migration.")
 		return
+	case seen.targetFenced:
+		p.vmi, p.reason = withdrawnAll, fmt.Sprintf("Migration failed because target %s died", m.TargetNode)
+		return
+	case seen.sourceFenced && m.TargetNodeAddress == "":
+		p.vmi, p.reason = withdrawnAll, fmt.Sprintf("Migration failed because source %s died before it began", m.SourceNode)
+		return
+	case seen.sourceFenced:
+		// The guest may run at the target, which takes the VM then, or its label
+		// off it. It is asked by this.
+		p.withdraw(fmt.Sprintf("Migration failed because source %s died", m.SourceNode))
+		return
 	}
 
 	started := m.StartTimestamp != nil
@@ -134,6 +150,10 @@ func letGo(seen observation, p *plan) {
 		if hasTargetName(seen.vmi) {
 			p.vmi, p.reason = clear, m.FailureReason
 		}
+	case seen.targetFenced, seen.sourceFenced && m.TargetNodeAddress == "":
+		p.vmi, p.reason = clearAll, m.FailureReason
+	case seen.sourceFenced, mayRunElsewhere(seen.vmi):
+		p.lookAgain(targetCheck) // What the source reported is old. Nobody but the target can say.
 	case rested < most:
 		p.lookAgain(most - rested)
 	case m.StartTimestamp != nil && seen.vmi.IsRunning() && !seen.sourceActive:
@@ -148,6 +168,14 @@ func letGo(seen observation, p *plan) {
 	default:
 		p.vmi, p.reason = clearAll, m.FailureReason
 	}
+}
+
+// mayRunElsewhere says that a VM's host has told that it does not run there, and
+// that it may at the target.
+func mayRunElsewhere(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
+		return c.Type == kubevirtv1.VirtualMachineInstanceReady && c.Status == corev1.ConditionUnknown && c.Reason == reasonMayRunElsewhere
+	})
 }
 
 // endedBy is why a migration under way is to end, "" if it is not.
@@ -186,7 +214,7 @@ func follow(seen observation, o Options, p *plan, i int) {
 			reason = "Source node reported migration failed"
 		}
 		p.fail(i, reason)
-	case p.vmi == withdrawn:
+	case p.vmi == withdrawn || p.vmi == withdrawnAll:
 		p.fail(i, p.reason)
 	case seen.vmi.IsFinal():
 		p.fail(i, "Migration failed because vmi shutdown during migration.")

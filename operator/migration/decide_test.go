@@ -81,6 +81,11 @@ func power(state kubevirt.PowerState) vmOption {
 		vmi.Annotations[kubevirt.AnnotationPowerState] = string(state)
 	}
 }
+func unknownReady(vmi *kubevirtv1.VirtualMachineInstance) {
+	vmi.Status.Conditions = []kubevirtv1.VirtualMachineInstanceCondition{{
+		Type: kubevirtv1.VirtualMachineInstanceReady, Status: corev1.ConditionUnknown, Reason: reasonMayRunElsewhere,
+	}}
+}
 func stuckTo(reason string) vmOption {
 	return func(vmi *kubevirtv1.VirtualMachineInstance) {
 		vmi.Status.Conditions = []kubevirtv1.VirtualMachineInstanceCondition{{
@@ -219,6 +224,37 @@ func TestDecide(t *testing.T) {
 		{name: "a hand-off that the VMI does not show yet is not lost",
 			seen:  observation{vmi: vm(), migrations: wishes{wish("m", time.Minute, preparing, time.Second)}},
 			again: 4 * time.Second},
+
+		{name: "a target that died, whether the guest had gone there or not: its source goes on from that",
+			seen: observation{vmi: vm(to("b", "m", running)), migrations: wishes{wish("m", time.Minute, kubevirtv1.MigrationRunning, time.Second)}, targetFenced: true},
+			want: "withdraw migration and target of: Migration failed because target b died; m Failed: Migration failed because target b died"},
+		{name: "a source that died while it ran: failed, and the target keeps sight of the VM",
+			seen: observation{vmi: vm(to("b", "m", running)), migrations: wishes{wish("m", time.Minute, kubevirtv1.MigrationRunning, time.Second)}, sourceFenced: true, hostFenced: true},
+			want: "withdraw migration of: Migration failed because source a died; m Failed: Migration failed because source a died"},
+		{name: "also when nobody has written that it ran: the source may have died over that",
+			seen: observation{vmi: vm(to("b", "m", answered)), migrations: wishes{wish("m", time.Minute, preparing, time.Second)}, sourceFenced: true, hostFenced: true},
+			want: "withdraw migration of: Migration failed because source a died; m Failed: Migration failed because source a died"},
+		{name: "a source that died before the target had answered: there is nothing anywhere",
+			seen: observation{vmi: vm(to("b", "m")), migrations: wishes{wish("m", time.Minute, preparing, time.Second)}, sourceFenced: true, hostFenced: true},
+			want: "withdraw migration and target of: Migration failed because source a died before it began; m Failed: Migration failed because source a died before it began"},
+		{name: "both died: there is nothing anywhere",
+			seen: observation{vmi: vm(to("b", "m", running)), migrations: wishes{wish("m", time.Minute, kubevirtv1.MigrationRunning, time.Second)}, sourceFenced: true, targetFenced: true, hostFenced: true},
+			want: "withdraw migration and target of: Migration failed because target b died; m Failed: Migration failed because target b died"},
+		{name: "after its source's death a silent target is waited for, whatever the source had reported",
+			seen:  observation{vmi: vm(to("b", "m", running, hasFailed)), migrations: wishes{wish("m", time.Hour, failed, 0*time.Second)}, failedSince: now.Add(-time.Hour), sourceActive: true, sourceFenced: true, hostFenced: true},
+			again: targetCheck},
+		{name: "until it is dead as well",
+			seen: observation{vmi: vm(to("b", "m", running, hasFailed)), migrations: wishes{wish("m", time.Hour, failed, 0*time.Second)}, failedSince: now, sourceActive: true, sourceFenced: true, targetFenced: true, hostFenced: true},
+			want: "clear silent target of"},
+		{name: "a source that says that the VM may run at the target is believed, whatever its last report shows",
+			seen:  observation{vmi: vm(to("b", "m", running, hasFailed), unknownReady), migrations: wishes{wish("m", time.Hour, failed, 0*time.Second)}, failedSince: now.Add(-time.Hour), sourceActive: true},
+			again: targetCheck},
+		{name: "no VM of a dead host is handed off",
+			seen: observation{vmi: vm(), migrations: wishes{wish("m", time.Minute, pending, time.Minute)}, hostFenced: true, slot: true, host: "b"}, again: 3 * time.Second},
+		{name: "nor one that is marked to be placed anew",
+			seen: observation{vmi: vm(func(vmi *kubevirtv1.VirtualMachineInstance) {
+				vmi.Annotations[kubevirt.AnnotationEvacuatedFrom] = "a/a-1"
+			}), migrations: wishes{wish("m", time.Minute, pending, time.Minute)}, slot: true, host: "b"}, again: 3 * time.Second},
 
 		{name: "a second one while the first runs",
 			seen: observation{vmi: vm(to("b", "m", running)), migrations: wishes{wish("m", time.Minute, kubevirtv1.MigrationRunning, time.Second), wish("n", 0)}},

@@ -5,6 +5,7 @@ package migration
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/internal/equal"
 )
 
@@ -69,6 +72,38 @@ func (r *Reconciler) vmEvents() handler.EventHandler {
 			r.sightings.forgetVM(e.Object.GetUID())
 			wake(r.slots.forget(e.Object.GetUID()), q)
 			enqueue(q, client.ObjectKeyFromObject(e.Object), userPriority)
+		},
+	}
+}
+
+// hostEvents queues the VMIs that concern a host which was fenced: their migrations
+// are settled by that. The ledger hears of it by another watch, so a little later.
+func (r *Reconciler) hostEvents() handler.EventHandler {
+	fenced := func(object client.Object) bool {
+		hv, ok := object.(*kvmv1.Hypervisor)
+		return ok && meta.IsStatusConditionFalse(hv.Status.Conditions, kvmv1.ConditionHostAlive)
+	}
+	wake := func(ctx context.Context, host string, q queue) {
+		var vmis kubevirtv1.VirtualMachineInstanceList
+		if err := r.Client.List(ctx, &vmis, client.HasLabels{kubevirt.HostLabel(host)}, client.UnsafeDisableDeepCopy); err != nil {
+			return // The cache alone is asked, and does not refuse.
+		}
+		for i := range vmis.Items {
+			if vmi := &vmis.Items[i]; isLive(vmi) || hasTargetName(vmi) || hasCopyLabel(vmi) {
+				q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vmi)}, catchUp)
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if fenced(e.Object) {
+				wake(ctx, e.Object.GetName(), q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if fenced(e.ObjectNew) && !fenced(e.ObjectOld) {
+				wake(ctx, e.ObjectNew.GetName(), q)
+			}
 		},
 	}
 }

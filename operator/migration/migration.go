@@ -6,6 +6,8 @@
 // target labels and its part of migrationState (ARCHITECTURE.md). It must never
 // move a VM itself, nor believe that one has moved before its target says so.
 //
+//	target fenced                  failed, its labels cleared: it runs nothing
+//	source fenced                  failed; the target has to say whether it has the VM
 //	deleted, VMI handed off        abort; at once if the target has not answered
 //	failed                         target's labels cleared, then a rest
 //	target silent, gone            withdrawn
@@ -34,6 +36,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/adit-hv/adit/api/kubevirt"
+	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/internal/wiring"
 	"github.com/adit-hv/adit/operator/compute"
 )
@@ -109,6 +113,7 @@ func Setup(mgr manager.Manager, fleet *compute.Fleet, o Options) error {
 		Named("migration").
 		Watches(&kubevirtv1.VirtualMachineInstanceMigration{}, r.migrationEvents()).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, r.vmEvents()).
+		Watches(&kvmv1.Hypervisor{}, r.hostEvents()).
 		WithOptions(wiring.Options(mgr, o.Workers)).
 		Complete(r)
 }
@@ -174,6 +179,7 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 	if seen.behind || seen.vmi == nil {
 		return seen, nil
 	}
+	seen.hostFenced = r.Fleet.HostFenced(seen.vmi.Status.NodeName)
 	r.look(&seen)
 	r.reserve(&seen)
 	return seen, nil
@@ -189,6 +195,9 @@ func (r *Reconciler) look(seen *observation) {
 	seen.targetTakes = r.Fleet.HostTakes(m.TargetNode)
 	seen.targetLists, seen.targetActive = r.Fleet.HostReports(m.TargetNode, seen.vmi)
 	_, seen.sourceActive = r.Fleet.HostReports(m.SourceNode, seen.vmi)
+	if kubevirt.Protected(seen.vmi) { // No proof speaks of the others.
+		seen.targetFenced, seen.sourceFenced = r.Fleet.HostFenced(m.TargetNode), r.Fleet.HostFenced(m.SourceNode)
+	}
 	seen.answeredSince, seen.failedSince = r.sightings.see(seen.vmi, seen.now)
 }
 

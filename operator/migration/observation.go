@@ -58,7 +58,10 @@ type observation struct {
 	targetTakes                bool // Its target is ready and not in maintenance.
 	targetLists                bool // Its target's last report names the domain,
 	targetActive, sourceActive bool // as active.
+	targetFenced, sourceFenced bool // They are proven to run the VM, which is protected, no more.
 	answeredSince, failedSince time.Time
+
+	hostFenced bool // The host it is placed on runs nothing any more.
 
 	// What was reserved for the one that may go next:
 	slot bool
@@ -128,6 +131,8 @@ func (seen *observation) unready() string {
 		return "it is shutting down"
 	case vmi.Status.NodeName == "":
 		return "it is on no host"
+	case seen.hostFenced || vmi.Annotations[kubevirt.AnnotationEvacuatedFrom] != "":
+		return "its host is dead, and the HA service has it placed anew"
 	case state == nil || !state.Failed:
 		return ""
 	case hasCopyLabel(vmi):

@@ -37,17 +37,20 @@ const (
 	handOff   change = "hand off"
 	abort     change = "abort migration of"
 	withdrawn change = "withdraw migration of"
-	clear     change = "clear target of"
-	clearAll  change = "clear silent target of"
+	// withdrawnAll is withdrawn from a target that has nothing.
+	withdrawnAll change = "withdraw migration and target of"
+	clear        change = "clear target of"
+	clearAll     change = "clear silent target of"
 )
 
 func (c change) news() string {
 	return map[change]string{
-		handOff:   "Handed off migration",
-		abort:     "Asked to abort migration",
-		withdrawn: "Withdrew migration",
-		clear:     "Cleared target of migration",
-		clearAll:  "Cleared silent target of migration",
+		handOff:      "Handed off migration",
+		abort:        "Asked to abort migration",
+		withdrawn:    "Withdrew migration",
+		withdrawnAll: "Withdrew migration whose end is known",
+		clear:        "Cleared target of migration",
+		clearAll:     "Cleared silent target of migration",
 	}[c]
 }
 
@@ -119,6 +122,9 @@ func (p *plan) applyToVMI(seen observation, o Options) *kubevirtv1.VirtualMachin
 	case withdrawn:
 		state.Failed, state.FailureReason = true, p.reason
 		delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
+	case withdrawnAll:
+		state.Failed, state.FailureReason = true, p.reason
+		clearTarget(vmi)
 	case clear:
 		delete(vmi.Labels, kubevirt.LabelMigrationTargetNodeName)
 	case clearAll:
