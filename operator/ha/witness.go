@@ -27,10 +27,13 @@ func ring(fleet []kvmv1.Hypervisor, silent map[string]bool) map[string][]string 
 	}
 	watch := map[string][]string{}
 	for _, zone := range zones {
-		hosts := byZone[zone]
+		hosts := make([]candidate, len(byZone[zone]))
+		for i, h := range byZone[zone] {
+			hosts[i] = candidate{name: h.Name, rack: h.Labels[kvmv1.LabelBuildingBlock], silent: silent[h.Name]}
+		}
 		for i, h := range hosts {
-			for _, w := range witnessesOf(hosts, i, silent) {
-				watch[w] = append(watch[w], h.Name)
+			for _, w := range witnessesOf(hosts, i) {
+				watch[w] = append(watch[w], h.name)
 			}
 		}
 	}
@@ -40,16 +43,24 @@ func ring(fleet []kvmv1.Hypervisor, silent map[string]bool) map[string][]string 
 	return watch
 }
 
-func witnessesOf(hosts []*kvmv1.Hypervisor, of int, silent map[string]bool) []string {
+// candidate is a host that may watch another. All of a zone are looked through for
+// each where they share one rack, a million looks with a thousand hosts: what is
+// looked at lies ready.
+type candidate struct {
+	name, rack string
+	silent     bool
+}
+
+func witnessesOf(hosts []candidate, of int) []string {
 	var other, same []string
-	rack := hosts[of].Labels[kvmv1.LabelBuildingBlock]
+	rack := hosts[of].rack
 	for step := 1; step < len(hosts) && len(other) < witnesses; step++ {
-		switch h := hosts[(of+step)%len(hosts)]; {
-		case silent[h.Name]:
-		case h.Labels[kvmv1.LabelBuildingBlock] != rack:
-			other = append(other, h.Name)
+		switch h := &hosts[(of+step)%len(hosts)]; {
+		case h.silent:
+		case h.rack != rack:
+			other = append(other, h.name)
 		case len(same) < witnesses:
-			same = append(same, h.Name)
+			same = append(same, h.name)
 		}
 	}
 	return slices.Concat(other, same)[:min(witnesses, len(other)+len(same))]
