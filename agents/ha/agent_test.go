@@ -92,28 +92,6 @@ func TestALeaseStandsOnTwoLegs(t *testing.T) {
 	}
 }
 
-func TestWithoutSharedStorageOnlyTheServiceRenews(t *testing.T) {
-	w := newWorld(t, 1)
-	defer w.cluster.Close()
-	w.pool = ""
-	h, err := w.fleet.AddHost(one("a"))
-	w.must(err)
-	w.start(h)
-	w.service.watch["a"] = []string{"b"}
-	w.run(10 * time.Second)
-	w.boot("a", "web", true)
-	w.run(5 * time.Minute)
-	r := w.service.last("a")
-	w.want("permit", w.permitted("a"), true)
-	w.want("no storage is told of", len(r.Storage), 0)
-	w.want("nor of a neighbour's heartbeat", r.Witnesses[0].Storage, false)
-	w.want("heartbeats", w.calls["WriteHeartbeat"]+w.calls["ReadHeartbeat"], 0)
-	w.service.down = true
-	w.run(term + stop)
-	w.want("web", w.domains("a"), "web shut off")
-	w.want("bites", w.bites("a"), 0)
-}
-
 func TestALapseIsSaidAndOnlyAGrantEndsIt(t *testing.T) {
 	w := healthy(t)
 	w.fleet.SetGuest(uuidOf("deaf"), hwsim.Guest{IgnoresShutdown: true})

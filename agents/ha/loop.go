@@ -4,7 +4,6 @@ package ha
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +29,6 @@ type loop struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[wiring.Request]
 	life  context.Context // ends with the controller
-	early []string        // asked for before there was a queue
 }
 
 // round is the request of a loop that has only one.
@@ -40,13 +38,9 @@ func (l *loop) add(mgr manager.Manager) error {
 	begin := source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[wiring.Request]) error {
 		l.mu.Lock()
 		l.queue, l.life = queue, ctx
-		early := l.early
 		l.mu.Unlock()
 		if l.starts {
 			l.wake(round, 0)
-		}
-		for _, what := range early {
-			l.wake(what, 0)
 		}
 		return nil
 	})
@@ -66,9 +60,6 @@ func (l *loop) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, erro
 func (l *loop) wake(what string, in time.Duration) {
 	l.mu.Lock()
 	queue := l.queue
-	if queue == nil && !slices.Contains(l.early, what) {
-		l.early = append(l.early, what)
-	}
 	l.mu.Unlock()
 	if queue == nil {
 		return

@@ -48,7 +48,6 @@ type world struct {
 	agents  map[string]*kubesim.Process
 	calls   map[string]int // of the hardware, by name
 	service *service
-	pool    string // of the heartbeats
 }
 
 // service answers as it is told.
@@ -122,7 +121,7 @@ func (s *service) last(host string) *hav1.ReportRequest {
 
 func newWorld(t fataler, seed uint64, hosts ...hwsim.HostSpec) *world {
 	t.Helper()
-	w := &world{fataler: t, s: sim.New(sim.Options{Seed: seed, KeepNotes: true}), agents: map[string]*kubesim.Process{}, calls: map[string]int{}, pool: beats}
+	w := &world{fataler: t, s: sim.New(sim.Options{Seed: seed, KeepNotes: true}), agents: map[string]*kubesim.Process{}, calls: map[string]int{}}
 	w.service = &service{w: w, watch: map[string][]string{}, granted: map[string]time.Duration{}, taken: map[string]uint64{}, view: map[string]map[string]*hav1.Instance{}, events: map[string]*hav1.Event{}}
 	calls := map[*sim.Task]func(){}
 	w.fleet = hwsim.New(w.s, hwsim.Options{Step: func(c hwsim.Call) error {
@@ -165,7 +164,7 @@ func newWorld(t fataler, seed uint64, hosts ...hwsim.HostSpec) *world {
 // start starts a host's agent and ties it to the host.
 func (w *world) start(h *hwsim.Host) {
 	p := w.cluster.Process("ha/"+h.Name(), kubesim.ProcessOptions{Role: "agents/ha", Host: h.Name()}, func(mgr manager.Manager) error {
-		return ha.Setup(mgr, ha.Options{Host: h.Name(), Hardware: h.Hardware("ha/" + h.Name()), Service: w.service, Steady: h.Steady(), Pool: w.pool})
+		return ha.Setup(mgr, ha.Options{Host: h.Name(), Hardware: h.Hardware("ha/" + h.Name()), Service: w.service, Steady: h.Steady(), Pool: beats})
 	})
 	w.agents[h.Name()] = p
 	p.Start()

@@ -30,6 +30,7 @@ type bench struct {
 var benches = []bench{
 	{name: "small", help: "seeds a minute of a small scenario, both tiers", run: small},
 	{name: "fleet", help: "cost of 1,000 hosts and 20,000 VMs, and of 100 and 2,000", run: fleet},
+	{name: "rack", help: "1,000 hosts and 20,000 VMs lose a rack: how soon its VMs run again, and what it costs", run: rack},
 	{name: "writes", help: "API writes of a VM's creation, of a migration and of a quiet fleet", run: writes},
 	{name: "object", help: "size of a Hypervisor with 500 VMs", run: object},
 	{name: "determinism", help: "digests of every scenario, twice, under other GOMAXPROCS and GOGC", run: determinism},
