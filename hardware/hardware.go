@@ -60,12 +60,12 @@ type Events interface {
 
 // Units is the host's systemd, and what is asked of the machine through it.
 type Units interface {
-	// Unit returns the state of one unit. A unit that is not installed is no
-	// error: it has the load state "not-found".
-	Unit(ctx context.Context, name string) (Unit, error)
+	// Units returns the states of units, in the order of the names. A unit that
+	// is not installed is no error: it has the load state "not-found".
+	Units(ctx context.Context, names ...string) ([]Unit, error)
 
 	// StartUnit, StopUnit, RestartUnit and ReloadUnit queue a job and return;
-	// Unit shows how it went.
+	// Units shows how it went.
 	StartUnit(ctx context.Context, name string) error
 	StopUnit(ctx context.Context, name string) error
 	RestartUnit(ctx context.Context, name string) error

@@ -294,7 +294,7 @@ func TestUnitStatesCanBeShown(t *testing.T) {
 	w.inject("unit.state on=a unit=libvirtd.service load=masked active=inactive sub=dead for=1m")
 	unit := func() (u hardware.Unit) {
 		w.must(w.do("a", func(ctx context.Context, h hardware.Host) (err error) {
-			u, err = h.Unit(ctx, "libvirtd.service")
+			u, err = unitOf(ctx, h, "libvirtd.service")
 			return err
 		}))
 		return u
@@ -355,7 +355,7 @@ func TestAUnitThatCannotRunFailsAgainWhenStarted(t *testing.T) {
 	w := newWorld(t, 1)
 	const name = "ovs-vswitchd.service"
 	unit := func() (u hardware.Unit) {
-		w.must(w.do("a", func(ctx context.Context, h hardware.Host) (err error) { u, err = h.Unit(ctx, name); return err }))
+		w.must(w.do("a", func(ctx context.Context, h hardware.Host) (err error) { u, err = unitOf(ctx, h, name); return err }))
 		return u
 	}
 	restart := func() {
@@ -422,4 +422,12 @@ func TestEventsComeLateOrNotAtAllAsFaultsHaveIt(t *testing.T) {
 	if seen[len(seen)-1].Kind != hardware.EventMemoryFailure {
 		t.Errorf("%v", seen[n:])
 	}
+}
+
+func unitOf(ctx context.Context, h hardware.Host, name string) (hardware.Unit, error) {
+	units, err := h.Units(ctx, name)
+	if err != nil {
+		return hardware.Unit{}, err
+	}
+	return units[0], nil
 }

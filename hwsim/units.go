@@ -134,21 +134,29 @@ func (h *Host) runUnit(name string) {
 	h.change(name, "active", "running", "success")
 }
 
-// Unit implements hardware.Units.
-func (v *view) Unit(ctx context.Context, name string) (u hardware.Unit, err error) {
-	c := &call{name: "Unit", object: name, attempt: "read", on: "unit " + name, work: func() error {
-		if p := v.h.units[name]; p != nil {
-			u = *p
-			return nil
-		}
-		u = hardware.Unit{Name: name, Load: "not-found", Active: "inactive", Sub: "dead", Result: "success"}
-		if strings.HasPrefix(name, "systemd-sysupdate@") {
-			u.Load, u.Oneshot = "loaded", true // an instance of an installed template
+// Units implements hardware.Units.
+func (v *view) Units(ctx context.Context, names ...string) (units []hardware.Unit, err error) {
+	c := &call{name: "Units", object: names[0], attempt: "read", on: "units of " + v.h.name, work: func() error {
+		units = make([]hardware.Unit, len(names))
+		for i, name := range names {
+			units[i] = v.h.unitState(name)
 		}
 		return nil
 	}}
 	err = v.do(ctx, c)
-	return u, err
+	return units, err
+}
+
+// unitState is what systemd says of a unit, installed or not.
+func (h *Host) unitState(name string) hardware.Unit {
+	if p := h.units[name]; p != nil {
+		return *p
+	}
+	u := hardware.Unit{Name: name, Load: "not-found", Active: "inactive", Sub: "dead", Result: "success"}
+	if strings.HasPrefix(name, "systemd-sysupdate@") {
+		u.Load, u.Oneshot = "loaded", true // an instance of an installed template
+	}
+	return u
 }
 
 // unitJob queues a job for a unit; what it does comes after the answer.

@@ -59,11 +59,16 @@ func (m *machine) Domain(context.Context, string) (hardware.Domain, error) {
 	}
 	return hardware.Domain{}, hardware.Fail(hardware.Refused, hardware.ReasonNoDomain, "look up", "domain", "not found")
 }
-func (m *machine) Unit(_ context.Context, name string) (hardware.Unit, error) {
-	if u, ok := m.units[name]; ok {
-		return u, nil
+func (m *machine) Units(_ context.Context, names ...string) ([]hardware.Unit, error) {
+	units := make([]hardware.Unit, len(names))
+	for i, name := range names {
+		u, ok := m.units[name]
+		if !ok {
+			u = hardware.Unit{Name: name, Load: "not-found", Active: "inactive", Sub: "dead"}
+		}
+		units[i] = u
 	}
-	return hardware.Unit{Name: name, Load: "not-found", Active: "inactive", Sub: "dead"}, nil
+	return units, nil
 }
 
 var runningUnit = hardware.Unit{Load: "loaded", Active: "active", Sub: "running"}
@@ -109,6 +114,9 @@ func newAgent(m *machine) *agent {
 	a.hv.Annotations = map[string]string{AnnotationIdentity: identityOf(m.identity).text()}
 	return a
 }
+
+// reboot begins a new life of the agent, as each boot does.
+func (a *agent) reboot() { a.o = observer{host: a.m, resync: a.o.resync} }
 
 // look reconciles once and reports whether it would have written.
 func (a *agent) look() (wrote bool) {
@@ -255,6 +263,7 @@ func TestANewSystemIsSeenAfterABoot(t *testing.T) {
 	a.look()
 	a.m.boot.ID, a.m.system.KernelRelease = "b2", "6.12.50-amd64"
 	a.m.system.OSRelease["GARDENLINUX_VERSION"] = "1934.0"
+	a.reboot()
 	a.look()
 	if os := a.hv.Status.OperatingSystem; os.KernelRelease != "6.12.50-amd64" || os.Version != "1934.0" {
 		t.Errorf("%+v", os)
@@ -294,6 +303,7 @@ func TestAnotherMachineWritesNothingButThat(t *testing.T) {
 	before := a.hv.Status.DeepCopy()
 	a.m.identity.Serial, a.m.identity.ProductUUID = "S-200", "u-2"
 	a.m.domains, a.m.boot.ID, a.m.system.KernelRelease = nil, "b2", "9.9"
+	a.reboot()
 	a.look()
 	if c := a.condition(ConditionIdentityConfirmed); c.Status != metav1.ConditionFalse || c.Reason != "Mismatch" {
 		t.Errorf("%+v", c)

@@ -128,8 +128,8 @@ func (r *hypervisorReconciler) observe(ctx context.Context, hv *kvmv1.Hypervisor
 	}
 	if version := hv.Spec.Version; version != "" {
 		seen.asked = r.asked[version]
-		if u, err := r.o.Hardware.Unit(ctx, hardware.UpdateUnit(version)); err == nil {
-			seen.update = u
+		if units, err := r.o.Hardware.Units(ctx, hardware.UpdateUnit(version)); err == nil {
+			seen.update = units[0]
 		}
 	}
 	return seen, nil

@@ -47,6 +47,7 @@ type observer struct {
 
 	readAt       time.Time // of the last resync
 	boot         hardware.Boot
+	bootReadAt   time.Time
 	facts        facts
 	staleSystem  bool
 	staleDaemon  bool
@@ -69,7 +70,9 @@ func (o *observer) look(ctx context.Context, now time.Time) seenHost {
 	if o.staleSystem {
 		o.readSystem(ctx)
 	}
-	seen := seenHost{now: now, boot: o.boot, units: o.readUnits(ctx, now)}
+	boot := o.boot
+	boot.Uptime += now.Sub(o.bootReadAt)
+	seen := seenHost{now: now, boot: boot, units: o.readUnits(ctx, now)}
 	seen.libvirt = judgeLibvirt(seen.units, now)
 	switch seen.libvirt.verdict {
 	case healthy, waiting, keep:
@@ -96,13 +99,11 @@ func (o *observer) markStale(ctx context.Context, now time.Time) {
 	domains, daemon := o.notes.take()
 	o.staleDomains = o.staleDomains || domains
 	o.staleDaemon = o.staleDaemon || daemon
-	if boot, err := o.host.Boot(ctx); err != nil {
-		o.boot = hardware.Boot{}
-	} else {
-		if boot.ID != o.boot.ID {
-			o.readAt = time.Time{}
+	// A process ends with its boot, so that this is not asked each time.
+	if resync := o.readAt.IsZero() || now.Sub(o.readAt) >= o.resync; resync || o.boot.ID == "" {
+		if boot, err := o.host.Boot(ctx); err == nil {
+			o.boot, o.bootReadAt = boot, now
 		}
-		o.boot = boot
 	}
 	if o.readAt.IsZero() || now.Sub(o.readAt) >= o.resync {
 		o.readAt = now
@@ -131,10 +132,11 @@ func (o *observer) readSystem(ctx context.Context) {
 func (o *observer) readUnits(ctx context.Context, now time.Time) unitSet {
 	units := unitSet{}
 	read := func(names ...string) {
-		for _, name := range names {
-			u, err := o.host.Unit(ctx, name)
-			if err != nil {
-				u = hardware.Unit{Name: name} // no load state: keeps the last verdict
+		answers, err := o.host.Units(ctx, names...)
+		for i, name := range names {
+			u := hardware.Unit{} // no load state: keeps the last verdict
+			if err == nil {
+				u = answers[i]
 			}
 			u.Name = name
 			units[name] = u

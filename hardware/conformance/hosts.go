@@ -84,13 +84,13 @@ func facts(s *suite) {
 func units(s *suite) {
 	const libvirtd = "libvirtd.service"
 	running := func(l *lab) bool {
-		u, err := l.a().Unit(l.ctx, libvirtd)
+		u, err := unitOf(l, libvirtd)
 		l.ok(err)
 		return u.Load == "loaded" && u.Active == "active" && u.Sub == "running"
 	}
 	s.it("the virtualisation daemon's unit runs", func(l *lab) { isTrue(running(l), "it does not") })
 	s.it("a unit that is not installed is not-found, and no error", func(l *lab) {
-		u, err := l.a().Unit(l.ctx, "no-such-thing.service")
+		u, err := unitOf(l, "no-such-thing.service")
 		l.ok(err)
 		equal(u.Load, "not-found")
 		equal(u.Active, "inactive")
@@ -129,17 +129,17 @@ func units(s *suite) {
 		l.fault("events.dup on=%s", l.a().Name) // only a subject that can break things may be rebooted
 		unit := hardware.UpdateUnit("1877.2")
 		l.ok(l.a().StartUpdate(l.ctx, "1877.2"))
-		u, err := l.a().Unit(l.ctx, unit)
+		u, err := unitOf(l, unit)
 		l.ok(err)
 		equal(u.Active, "activating")
 		isTrue(u.Oneshot, "it is no oneshot unit")
 		l.ok(l.a().StartUpdate(l.ctx, "1877.2"))
 		l.until(10*time.Minute, "the update ends", func() bool {
-			u, err := l.a().Unit(l.ctx, unit)
+			u, err := unitOf(l, unit)
 			l.ok(err)
 			return u.Active == "inactive"
 		})
-		u, err = l.a().Unit(l.ctx, unit)
+		u, err = unitOf(l, unit)
 		l.ok(err)
 		equal(u.Result, "success")
 		before, err := l.a().System(l.ctx)
@@ -154,7 +154,7 @@ func units(s *suite) {
 		l.fault("update.fail on=%s", l.a().Name)
 		l.ok(l.a().StartUpdate(l.ctx, "1877.2"))
 		l.until(10*time.Minute, "the unit has failed", func() bool {
-			u, err := l.a().Unit(l.ctx, hardware.UpdateUnit("1877.2"))
+			u, err := unitOf(l, hardware.UpdateUnit("1877.2"))
 			l.ok(err)
 			return u.Active == "failed" && u.Result != "success"
 		})
@@ -186,4 +186,13 @@ func (l *lab) rebooted(h Host) {
 		_, err = h.Domains(l.ctx)
 		return err == nil
 	})
+}
+
+// unitOf reads one unit.
+func unitOf(l *lab, name string) (hardware.Unit, error) {
+	units, err := l.a().Units(l.ctx, name)
+	if err != nil || len(units) != 1 {
+		return hardware.Unit{}, err
+	}
+	return units[0], nil
 }
