@@ -13,7 +13,7 @@ import (
 // the 4 GiB we promise for a thousand hosts.
 const (
 	collectAtPercent = 400
-	memoryLimit      = 3 << 30
+	memoryLimit      = 3600 << 20
 )
 
 // tuneMemory leaves what GOGC or GOMEMLIMIT say.

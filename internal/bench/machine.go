@@ -50,6 +50,6 @@ func tuneMemory() {
 		debug.SetGCPercent(400)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(3 << 30)
+		debug.SetMemoryLimit(3600 << 20)
 	}
 }
