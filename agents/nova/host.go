@@ -40,7 +40,7 @@ type host struct {
 	domains map[string]hardware.Domain      // the last list, kept current by single looks
 	owners  map[string]types.NamespacedName // whose domain a UUID is, or will be
 	memory  map[string]memory               // by UUID
-	killed  map[string]time.Time            // runs that the host itself ended, by their start
+	ends    map[string]runEnd               // what events said of a run that no list tells
 	claims  map[string]uint64               // KiB promised to domains that are not in the list yet
 
 	wakeAll bool
@@ -54,7 +54,7 @@ func newHost(name string, hw hardware.Host) *host {
 		domains: map[string]hardware.Domain{},
 		owners:  map[string]types.NamespacedName{},
 		memory:  map[string]memory{},
-		killed:  map[string]time.Time{},
+		ends:    map[string]runEnd{},
 		claims:  map[string]uint64{},
 	}
 }
@@ -101,8 +101,11 @@ func (h *host) note(e hardware.Event) {
 		m.agent = e.Detail
 		h.memory[e.UUID] = m
 	}
-	if e.Kind == hardware.EventShutdown && e.Detail == hardware.DetailHost {
-		h.killed[e.UUID] = h.domains[e.UUID].StartedAt
+	switch {
+	case e.Kind == hardware.EventShutdown && e.Detail == hardware.DetailHost:
+		h.ends[e.UUID] = runEnd{h.domains[e.UUID].StartedAt, hardware.DetailHost}
+	case e.Kind == hardware.EventCrashed && e.Detail == hardware.DetailPanicked:
+		h.ends[e.UUID] = runEnd{h.domains[e.UUID].StartedAt, hardware.DetailPanicked}
 	}
 	add := h.add
 	h.mu.Unlock()
@@ -184,8 +187,8 @@ func alike(a, b hardware.Domain) bool {
 // learn remembers whose a domain is. The caller holds the lock.
 func (h *host) learn(d hardware.Domain) {
 	delete(h.claims, d.UUID)
-	if of, was := h.killed[d.UUID]; was && d.Active() && !d.StartedAt.Equal(of) {
-		delete(h.killed, d.UUID)
+	if end, was := h.ends[d.UUID]; was && d.Active() && !d.StartedAt.Equal(end.run) {
+		delete(h.ends, d.UUID)
 	}
 	if d.Spec.Owner != nil && !d.Foreign {
 		h.owners[d.UUID] = types.NamespacedName{Namespace: d.Spec.Owner.Namespace, Name: d.Spec.Owner.Name}
@@ -236,13 +239,19 @@ func (h *host) strays(vm types.NamespacedName, own string) []string {
 	return found
 }
 
-// endedByHost says that it was the host, and not the guest, that ended a
-// domain's last run: systemd does when the host goes down.
-func (h *host) endedByHost(uuid string) bool {
+// runEnd is how a run ended, where only an event says it: by the host, as when
+// systemd takes it down, or since its guest panicked, which libvirt then shows as
+// any other crash.
+type runEnd struct {
+	run time.Time // when it had started
+	by  hardware.Detail
+}
+
+// endOf is what an event said of the end of a domain's last run; "" if none did.
+func (h *host) endOf(uuid string) hardware.Detail {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, was := h.killed[uuid]
-	return was
+	return h.ends[uuid].by
 }
 
 // recall returns what is remembered of a domain.
@@ -269,7 +278,7 @@ func (h *host) forget(uuid string) {
 	defer h.mu.Unlock()
 	delete(h.memory, uuid)
 	delete(h.claims, uuid)
-	delete(h.killed, uuid)
+	delete(h.ends, uuid)
 	if _, here := h.domains[uuid]; !here {
 		delete(h.owners, uuid)
 	}
@@ -283,7 +292,7 @@ func (h *host) forgetVM(vm types.NamespacedName) {
 		if _, here := h.domains[uuid]; owner == vm && !here {
 			delete(h.memory, uuid)
 			delete(h.claims, uuid)
-			delete(h.killed, uuid)
+			delete(h.ends, uuid)
 			delete(h.owners, uuid)
 		}
 	}

@@ -224,6 +224,9 @@ func over(o observation, want kubevirt.PowerState) plan {
 	}
 	d := *o.domain
 	d.Detail = cmp.Or(d.Detail, m.stoppedBy)
+	if o.panicked {
+		d.Detail = hardware.DetailPanicked
+	}
 	m.stoppedAt, m.stoppedBy = time.Time{}, ""
 	vmi := o.vmi.DeepCopy()
 	end(vmi, d, o.endedByHost, o.now)

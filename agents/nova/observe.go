@@ -36,6 +36,7 @@ type observation struct {
 	downAt   time.Time // since when the hypervisor is silent; zero: it answers
 
 	endedByHost bool // it was the host that ended the domain's last run
+	panicked    bool // its guest had panicked
 
 	// Of a protected VM on a host with high availability, read while it is off:
 	needPermit bool
@@ -102,7 +103,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 		return seen, nil
 	}
 	seen.memory = r.host.recall(seen.uuid)
-	seen.endedByHost = r.host.endedByHost(seen.uuid)
+	end := r.host.endOf(seen.uuid)
+	seen.endedByHost, seen.panicked = end == hardware.DetailHost, end == hardware.DetailPanicked
 	if !seen.listed || !seen.downAt.IsZero() {
 		return seen, nil // asking again for each VM would pile up time-outs
 	}

@@ -53,8 +53,11 @@ func revive(o observation, want kubevirt.PowerState) (p plan, is bool) {
 	if m.stoppedAt.IsZero() {
 		m.stoppedAt, m.stoppedBy = o.now, d.Detail
 	}
+	if o.panicked {
+		m.stoppedBy = hardware.DetailPanicked
+	}
 	detail := cmp.Or(d.Detail, m.stoppedBy)
-	panicked := detail == hardware.DetailPanicked
+	panicked := m.stoppedBy == hardware.DetailPanicked || detail == hardware.DetailPanicked
 	died := panicked || d.State == hardware.StateCrashed || detail == hardware.DetailCrashed || detail == hardware.DetailFailed
 	policy := o.vmi.Annotations[kubevirt.AnnotationOnCrash]
 	if panicked {

@@ -84,6 +84,8 @@ func TestRevive(t *testing.T) {
 		{name: "who wants it to fail lets it", o: seen(settled(policy(kubevirt.AnnotationOnCrash, "fail")), off(hardware.DetailFailed), guarded), want: "phase=Failed reason=Crashed Ready=False/Crashed"},
 		{name: "a domain somebody switched off is started again, too", o: seen(settled(), off(hardware.DetailDestroyed), guarded), want: "Ready=False/Destroyed", again: 10 * time.Second},
 		{name: "a guest that panicked is started again", o: seen(settled(), off(hardware.DetailPanicked), guarded, died(10*time.Second, hardware.DetailPanicked)), want: "claim define start count"},
+		{name: "also when libvirt calls it a crash and only the event had said panic", o: seen(settled(policy(kubevirt.AnnotationOnPanic, "fail")), off(hardware.DetailCrashed), guarded, func(o *observation) { o.panicked = true }), want: "phase=Failed reason=Panicked Ready=False/Panicked"},
+		{name: "its own policy counts, and not that of crashes", o: seen(settled(policy(kubevirt.AnnotationOnCrash, "fail")), off(hardware.DetailCrashed), guarded, func(o *observation) { o.panicked = true }), want: "Ready=False/Panicked", again: 10 * time.Second},
 		{name: "or fails", o: seen(settled(policy(kubevirt.AnnotationOnPanic, "fail")), off(hardware.DetailPanicked), guarded), want: "phase=Failed reason=Panicked Ready=False/Panicked"},
 		{name: "or is kept", o: seen(settled(policy(kubevirt.AnnotationOnPanic, "keep")), domain(hardware.StateCrashed, hardware.DetailPanicked), guarded), want: "Ready=False/Panicked Paused=True/Panicked"},
 		{name: "until it is stopped", o: seen(settled(policy(kubevirt.AnnotationOnPanic, "keep"), power_("Stopped")), domain(hardware.StateCrashed, hardware.DetailPanicked), guarded), want: "destroy"},
