@@ -91,11 +91,11 @@ func (w *World) setupOperator(mgr manager.Manager) error {
 	if err := maintenance.Setup(mgr, maintenance.Options{Clock: clock, MinActive: &floor}); err != nil {
 		return err
 	}
-	perTarget := 0
+	perTarget, yield := 0, false
 	if w.spec.HA != nil {
-		perTarget = w.spec.HA.PerTarget
+		perTarget, yield = w.spec.HA.PerTarget, w.spec.HA.Yields
 	}
-	fleet, err := compute.Setup(mgr, compute.Options{Clock: clock, PerTarget: perTarget})
+	fleet, err := compute.Setup(mgr, compute.Options{Clock: clock, PerTarget: perTarget, AllowYield: yield})
 	if err != nil {
 		return err
 	}

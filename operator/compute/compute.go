@@ -13,7 +13,8 @@
 //	evacuated, all that fit are busy   nothing yet
 //	evacuated, or given up by its host placed elsewhere, or Pending and on no host
 //	a host fits                        placed: Scheduled, with the next run token
-//	none fits                          Pending, PodScheduled=False Unschedulable
+//	none fits                          Pending, PodScheduled=False Unschedulable;
+//	                                   others that yield to it are asked to leave
 package compute
 
 import (
@@ -80,6 +81,10 @@ type Options struct {
 	// Clock is what waits and deadlines are measured with.
 	Clock clock.PassiveClock
 
+	// AllowYield lets VMs marked to yield be stopped for those of a higher class
+	// that have run before and fit nowhere.
+	AllowYield bool
+
 	// PerTarget is how many VMs that left a dead host may be about to start on one
 	// host; 0 is 10.
 	PerTarget int
@@ -94,7 +99,7 @@ func Setup(mgr manager.Manager, o Options) (*Fleet, error) {
 	if o.Workers == 0 {
 		o.Workers = 4
 	}
-	r := &Reconciler{Client: mgr.GetClient(), Clock: o.Clock, Fleet: NewFleet(o.Clock), PerTarget: cmp.Or(o.PerTarget, 10)}
+	r := &Reconciler{Client: mgr.GetClient(), Clock: o.Clock, Fleet: NewFleet(o.Clock), PerTarget: cmp.Or(o.PerTarget, 10), AllowYield: o.AllowYield}
 	err := builder.ControllerManagedBy(mgr).
 		Named("compute").
 		Watches(&kubevirtv1.VirtualMachineInstance{}, r.vmEvents()).
@@ -110,7 +115,8 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	Fleet  *Fleet
 
-	PerTarget int // Evacuated VMs about to start on one host.
+	PerTarget  int  // Evacuated VMs about to start on one host.
+	AllowYield bool // VMs marked so are stopped for those of a higher class.
 }
 
 // Reconcile observes, decides and acts. Asking the fleet for a host belongs to
@@ -152,6 +158,9 @@ func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation
 			ask.MaxStarting = r.PerTarget
 		}
 		seen.host, seen.why = r.Fleet.Place(ask)
+		if r.AllowYield && seen.host == "" && !seen.why.Busy() {
+			seen.yieldOn, seen.yield = r.Fleet.yielding(&vmi, ask.Exclude)
+		}
 	}
 	return seen, nil
 }
@@ -166,6 +175,9 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (again t
 	}
 	after := p.apply(seen)
 	if after == nil {
+		if p.wait {
+			return again, r.askToYield(ctx, seen)
+		}
 		return again, nil
 	}
 	lock := client.MergeFromWithOptions(seen.vmi, client.MergeFromWithOptimisticLock{})
@@ -184,6 +196,9 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (again t
 	}
 	if !p.release {
 		r.Fleet.Observe(after)
+	}
+	if p.wait {
+		return again, r.askToYield(ctx, seen)
 	}
 	if p.host != "" {
 		ctrl.LoggerFrom(ctx).Info("Placed VM", "VirtualMachineInstance", klog.KObj(after), "host", p.host, "runToken", p.token)

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/adit-hv/adit/api/kubevirt"
@@ -30,6 +31,9 @@ type observation struct {
 
 	host string // The fleet's answer, if it was asked.
 	why  Refusal
+
+	yieldOn string // Without a host: where others would make room,
+	yield   []types.NamespacedName
 }
 
 // plan is what to write. The zero plan writes nothing.

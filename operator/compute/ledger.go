@@ -42,6 +42,9 @@ func (f *Fleet) observe(vmi *kubevirtv1.VirtualMachineInstance) (freed []string)
 		f.reorder(v, func() { v.priority = priority })
 	}
 
+	v.yields = yields(vmi) && !vmi.IsFinal()
+	v.leaving = kubevirt.AskedToLeave(vmi, vmi.Status.NodeName) != ""
+
 	want := f.wanted(v, vmi)
 	if len(want) > 0 || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
 		f.setWaiting(v, false)

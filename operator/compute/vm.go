@@ -27,6 +27,9 @@ type vm struct {
 	created time.Time
 
 	priority int // Above 0: it has run before, and somebody waits for it.
+	yields   bool
+	leaving  bool // It was asked to leave its host,
+	forWhom  *vm  // for this one. Nil: not known, as after a restart.
 	shape
 
 	labels     labels.Set
