@@ -56,7 +56,8 @@ func (h *heartbeat) start() {
 func (h *heartbeat) stop() {
 	h.turn++
 	if h.beat != nil {
-		h.beat.until = h.l.c.s.Elapsed()
+		ahead := h.beat.ahead() // what its clock does later moves no lease
+		h.beat.until, h.beat.ahead = h.l.c.s.Elapsed(), func() time.Duration { return ahead }
 		h.beat = nil
 	}
 }
@@ -71,12 +72,15 @@ func (h *heartbeat) let() {
 	if st == nil {
 		return
 	}
-	h.beat = &beat{first: h.l.c.s.Elapsed(), every: h.every, until: -1, lost: func() {
+	h.beat = &beat{first: h.l.c.s.Elapsed(), every: h.every, until: -1, ahead: h.ahead, lost: func() {
 		h.stop()
 		h.l.after(h.every, h.start)
 	}}
 	st.beat = h.beat
 }
+
+// ahead is how far the process's clock is ahead of the simulation's.
+func (h *heartbeat) ahead() time.Duration { return h.l.p.Clock().Now().Sub(h.l.c.s.Now()) }
 
 func (h *heartbeat) renew() error {
 	api := h.l.m.live

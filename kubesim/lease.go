@@ -21,8 +21,9 @@ const namespaceRetry = 5 * time.Second
 // five writes of a fleet are heartbeats.
 type beat struct {
 	first, every time.Duration
-	until        time.Duration // -1 while it beats
-	lost         func()        // the lease was deleted or taken
+	until        time.Duration        // -1 while it beats
+	ahead        func() time.Duration // how far the clock it is renewed by is ahead
+	lost         func()               // the lease was deleted or taken
 }
 
 // last is the latest renewal at a time.
@@ -39,8 +40,8 @@ func (c *Cluster) seen(st *stored, at time.Duration) client.Object {
 		return st.obj
 	}
 	lease := *st.obj.(*coordinationv1.Lease)
-	renewed := metav1.NewMicroTime(sim.Epoch.Add(st.beat.last(at)).Truncate(time.Microsecond))
-	if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(&renewed) {
+	if last := st.beat.last(at); lease.Spec.RenewTime == nil || last > st.beat.first {
+		renewed := metav1.NewMicroTime(sim.Epoch.Add(last + st.beat.ahead()).Truncate(time.Microsecond))
 		lease.Spec.RenewTime = &renewed
 	}
 	return &lease

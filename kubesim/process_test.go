@@ -310,6 +310,43 @@ func TestLazyLeasesReadAsEagerOnes(t *testing.T) {
 	}
 }
 
+// wrongClock is ahead of the simulation.
+type wrongClock struct {
+	d  *desk
+	by time.Duration
+}
+
+func (c *wrongClock) Now() time.Time                  { return c.d.s.Now().Add(c.by) }
+func (c *wrongClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func TestALeaseIsRenewedByItsHoldersClock(t *testing.T) {
+	for _, eager := range []bool{false, true} {
+		d := newDesk(t, 1, Options{EagerLeases: eager})
+		clock := &wrongClock{d, 25 * time.Hour}
+		p := d.c.Process("p", ProcessOptions{Clock: clock}, func(mgr manager.Manager) error { return mgr.Add(leaser{"h"}) })
+		p.Start()
+		renewed := func() time.Time {
+			l := &coordinationv1.Lease{}
+			d.must(d.Get(background, types.NamespacedName{Namespace: "kube-node-lease", Name: "h"}, l))
+			return l.Spec.RenewTime.Time
+		}
+		for _, by := range []time.Duration{25 * time.Hour, -2 * time.Hour, 0} {
+			clock.by = by
+			d.wait(5 * time.Minute)
+			if age := clock.Since(renewed()); age < 0 || age > 11*time.Second {
+				t.Errorf("eager %v, the clock is %v ahead: the lease is %v old", eager, by, age)
+			}
+		}
+		p.Crash()
+		last := renewed()
+		clock.by = time.Hour
+		d.wait(5 * time.Minute)
+		if now := renewed(); !now.Equal(last) {
+			t.Errorf("eager %v: the lease of a dead process moved from %v to %v", eager, last, now)
+		}
+	}
+}
+
 func TestOneReplicaLeads(t *testing.T) {
 	d := newDesk(t, 1, Options{})
 	lead := map[string]bool{}
