@@ -41,6 +41,7 @@ var verbs = map[string]verb{
 	"evict":             {[]string{"on"}, []string{"dryRun", "parallel", "reason"}, "create an Eviction of a host"},
 	"evict.cancel":      {[]string{"on"}, nil, "delete the Eviction of a host"},
 	"domain.run":        {[]string{"on", "name"}, []string{"memory", "cpus"}, "start a domain by hand that is not ours"},
+	"host.power-on":     {[]string{"on"}, nil, "switch on hosts that are off, as a person with a key does"},
 	"host.update":       {[]string{"on", "version"}, []string{"reboot"}, "want an OS version on hosts"},
 	"host.identity":     {[]string{"on"}, []string{"hostname", "machineID", "serial", "uuid"}, "change who a host says it is"},
 	"node.label":        {[]string{"on", "key"}, []string{"value"}, "label a Node; without value the label goes"},

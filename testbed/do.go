@@ -120,6 +120,10 @@ func (w *World) do(a Action) error {
 				spec.Version, spec.Reboot = a.args["version"], a.args["reboot"] == "true"
 			})
 		})
+	case "host.power-on":
+		for _, host := range hosts {
+			w.Fleet.Host(host).PowerOn()
+		}
 	case "host.identity":
 		for _, host := range hosts {
 			w.Fleet.Host(host).SetIdentity(func(id *hardware.Identity) {

@@ -335,17 +335,18 @@ const (
 	quietFor = 7 * time.Minute
 )
 
-// Settle ends what lasts, waits until all hosts are up and the fleet is quiet,
+// Settle ends what lasts, waits until nobody boots and the fleet is quiet,
 // and holds the invariants of a world at rest. Where a fault lasted until now,
 // some of what waited for its end comes minutes later, as agents do that had
-// given somebody up: then the fleet has more than one try.
+// given somebody up, and the HA service holds hosts down for minutes: then the
+// fleet has more than one try.
 func (w *World) Settle() {
-	lasted := len(w.watch.lasting("")) > 0
+	patient := len(w.watch.lasting("")) > 0 || w.ha != nil
 	deadline := w.now() + settle
 	w.Heal()
 	for healed := w.now(); w.now() < deadline; {
-		if !w.allUp() {
-			healed = w.now() // a host that boots writes nothing yet
+		if w.somebodyBoots() {
+			healed = w.now() // who boots writes nothing yet
 		} else if min(w.QuietFor(), w.now()-healed) >= 60*time.Second {
 			break
 		}
@@ -358,7 +359,7 @@ func (w *World) Settle() {
 	}
 	before := w.watch.writes
 	w.Run(w.now() + quietFor)
-	for ; lasted && w.watch.writes != before && w.now() < deadline; w.Run(w.now() + quietFor) {
+	for ; patient && w.watch.writes != before && w.now() < deadline; w.Run(w.now() + quietFor) {
 		before = w.watch.writes
 	}
 	if after := w.watch.writes; after != before {
@@ -367,8 +368,8 @@ func (w *World) Settle() {
 	w.atRest()
 }
 
-func (w *World) allUp() bool {
-	return !slices.ContainsFunc(w.Fleet.Hosts(), func(h *hwsim.Host) bool { return h.State() != hwsim.HostUp })
+func (w *World) somebodyBoots() bool {
+	return slices.ContainsFunc(w.Fleet.Hosts(), func(h *hwsim.Host) bool { return h.State() == hwsim.HostBooting })
 }
 
 // atRest holds what must be true of a world in which nothing happens any more.

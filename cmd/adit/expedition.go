@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"sync"
@@ -106,31 +105,40 @@ func (e *expedition) work(results chan<- found, begun time.Time) {
 
 // play plays a seed, and shrinks and writes down what fails.
 func (e *expedition) play(seed uint64) found {
-	s, err := explore.Scenario(seed)
-	if err != nil {
-		return found{seed: seed, err: fmt.Errorf("seed %d draws no good scenario: %w", seed, err)}
-	}
 	o := scenarios.Options{Seed: seed, T: e.t, Share: e.flags.jobs}
-	out := s.Run(o)
-	r := found{seed: seed, record: out.Record, reached: out.Reached}
-	if e.flags.verify && r.record.Digest != s.Run(o).Record.Digest {
-		r.record.Verdict = "fail"
-		r.record.Violations = append(r.record.Violations, reports.Violation{Rule: "determinism", Text: "two runs of the seed differ; adit run --verify names where"})
+	played, err := explore.Play(seed, o)
+	r := found{seed: seed, record: played.Record, reached: played.Reached, err: err}
+	if err == nil && e.flags.verify {
+		r.record, r.err = e.again(played, o)
 	}
-	if r.record.Verdict == "pass" {
+	if r.err != nil || r.record.Verdict == "pass" {
 		return r
 	}
-	whole, least := string(explore.Draw(seed)), ""
+	least := ""
 	if e.toShrink(r.record) {
 		left := e.flags.shrink
-		least = explore.Minimise(whole, explore.Rules(r.record), func(s *scenarios.Scenario) reports.Record { return s.Run(o).Record }, func() bool {
+		least = explore.Minimise(played.Text, explore.Rules(r.record), func(s *scenarios.Scenario) reports.Record { return s.Run(o).Record }, func() bool {
 			left--
 			return left >= 0 && !e.over.Load()
 		})
 	}
-	failure, err := explore.Write(e.flags.folder, seed, r.record, whole, least)
+	failure, err := explore.Write(e.flags.folder, seed, r.record, played.Text, least)
 	r.failure, r.err = &failure, err
 	return r
+}
+
+// again plays a scenario once more, which must give the same run.
+func (e *expedition) again(played explore.Played, o scenarios.Options) (reports.Record, error) {
+	s, err := explore.Parse(o.Seed, played.Text)
+	if err != nil {
+		return played.Record, err
+	}
+	r := played.Record
+	if r.Digest != s.Run(o).Record.Digest {
+		r.Verdict = "fail"
+		r.Violations = append(r.Violations, reports.Violation{Rule: "determinism", Text: "two runs of the seed differ; adit run --verify names where"})
+	}
+	return r, nil
 }
 
 // mostShrunk is how many failures of one rule are shrunk: shrinking takes a

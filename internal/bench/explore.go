@@ -25,8 +25,8 @@ func exploration(t *testing.T, f *figures) error {
 	for range 2 {
 		workers.Go(func() {
 			for n := uint64(next.Add(1)); n <= exploreSeeds; n = uint64(next.Add(1)) {
-				s, err := explore.Scenario(n)
-				if err == nil && s.Run(scenarios.Options{Seed: n, T: t}).Record.Verdict == "pass" {
+				played, err := explore.Play(n, scenarios.Options{T: t})
+				if err == nil && played.Record.Verdict == "pass" {
 					continue
 				}
 				failed.Add(1)

@@ -38,8 +38,11 @@ func (g *gamble) expectations() (out [][2]string) {
 	vms(`!v.deleting`, "deleted VMs go")
 	vms(fmt.Sprintf(`v.phase != "Succeeded" || v.name in %s`, list(g.poweredOff)), "only a guest that powers off has succeeded")
 	vms(`v.phase == "Scheduled" || v.phase == "Pending" || v.host != ""`, "ends and runs have a place")
-	if !g.hostsDie {
+	if !g.hostsDie || g.ha != nil && !g.toggled {
 		text := fmt.Sprintf(`v.phase != "Failed" || v.name in %s`, list(slices.Concat(g.killed, g.poweredOff)))
+		if g.hostsDie {
+			text += ` || !v.protected`
+		}
 		if g.postCopy {
 			text += ` || v.reason == "PostCopy"`
 		}
@@ -54,13 +57,23 @@ func (g *gamble) expectations() (out [][2]string) {
 	if g.identities {
 		ready += ` || !h.identity`
 	}
+	if g.ha != nil {
+		ready += heldDown
+	}
 	hosts(ready, "hosts serve again")
 	out = append(out, g.endings(broken)...)
 	if !g.stays {
-		hosts(`!h.disabled && !h.evicting && !h.evicted`, "maintenance is over")
+		over := `!h.disabled && !h.evicting && !h.evicted`
+		if g.ha != nil {
+			over += heldDown
+		}
+		hosts(over, "maintenance is over")
 	}
 	return out
 }
+
+// heldDown is a host that keeps dying and is back only in a while.
+const heldDown = ` || h.alive == "Recovering" && h.aliveMessage.contains("held down")`
 
 // endings says what becomes of what was asked for.
 func (g *gamble) endings(broken string) [][2]string {

@@ -19,7 +19,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/adit-hv/adit/reports"
 	"github.com/adit-hv/adit/scenarios"
+	"github.com/adit-hv/adit/testbed"
 )
 
 // Draw returns a scenario made of dice: a fleet, VMs, and a time of trouble in
@@ -31,6 +33,7 @@ import (
 // The same seed gives the same text.
 func Draw(seed uint64) []byte {
 	g := &gamble{Rand: rand.New(rand.NewPCG(seed, 0xad17))}
+	g.highAvailability()
 	g.fleet()
 	g.workload()
 	g.operator()
@@ -38,9 +41,41 @@ func Draw(seed uint64) []byte {
 	return g.write(seed)
 }
 
-// Scenario is Draw's text as a scenario, to be run under the same seed.
-func Scenario(seed uint64) (*scenarios.Scenario, error) {
-	return scenarios.Parse(Name(seed)+".yaml", Draw(seed), os.ReadFile)
+// Played is what became of a seed.
+type Played struct {
+	Record  reports.Record
+	Reached testbed.Reached
+	Text    string // of the scenario that was judged
+}
+
+// Play plays what a seed draws. A fleet that is unsafe has failed; one that is
+// only not well in time is played once more, with patience.
+func Play(seed uint64, o scenarios.Options) (Played, error) {
+	o.Seed = seed
+	text := string(Draw(seed))
+	s, err := Parse(seed, text)
+	if err != nil {
+		return Played{Text: text}, fmt.Errorf("seed %d draws no good scenario: %w", seed, err)
+	}
+	out := s.Run(o)
+	if impatient(out.Record) {
+		text = Patient(text)
+		if s, err = Parse(seed, text); err != nil {
+			return Played{Text: text}, fmt.Errorf("seed %d, with patience: %w", seed, err)
+		}
+		out = s.Run(o)
+	}
+	return Played{out.Record, out.Reached, text}, nil
+}
+
+// impatient says whether only what has to be true in the end was not.
+func impatient(r reports.Record) bool {
+	return r.Verdict == "fail" && !slices.ContainsFunc(r.Violations, func(v reports.Violation) bool { return !strings.HasPrefix(v.Rule, "end: ") })
+}
+
+// Parse reads a drawn scenario, whole or shrunk.
+func Parse(seed uint64, text string) (*scenarios.Scenario, error) {
+	return scenarios.Parse(Name(seed)+".yaml", []byte(text), os.ReadFile)
 }
 
 // Name is what a seed's scenario is called.
@@ -58,6 +93,11 @@ type gamble struct {
 	whole, heal time.Duration // of the run; of the trouble
 	stays       bool          // maintenance and evictions outlast the trouble
 	postCopy    bool
+
+	ha      []string // what the HA service is told; nil: there is none
+	locks   bool     // of the storage
+	feeds   []string
+	toggled bool // a person changed what high availability covers
 
 	broken             []string // hosts with a fault that stays
 	killed, poweredOff []string // VMs whose QEMU or guest a fault ends
@@ -82,7 +122,9 @@ func (g *gamble) host() string { return one(g, g.hosts...) }
 func (g *gamble) vm() string   { return one(g, g.vms...) }
 
 // rack is all hosts of a rack, as on= takes them.
-func (g *gamble) rack() string { return strings.Join(one(g, g.racks...), ",") }
+func (g *gamble) rack() string { return join(one(g, g.racks...)) }
+
+func join(hosts []string) string { return strings.Join(hosts, ",") }
 
 func (g *gamble) write(seed uint64) []byte {
 	var b bytes.Buffer
@@ -94,6 +136,12 @@ func (g *gamble) write(seed uint64) []byte {
 	line("workload:\n%s", strings.Join(g.groupLines, "\n"))
 	if len(g.options) > 0 {
 		line("operator: {%s}", strings.Join(g.options, ", "))
+	}
+	if g.ha != nil {
+		line("ha: {%s}", strings.Join(g.ha, ", "))
+	}
+	if !g.locks {
+		line("storage: {locks: false}")
 	}
 	slices.SortStableFunc(g.steps, func(a, b timed) int { return int(a.at - b.at) })
 	line("timeline:")

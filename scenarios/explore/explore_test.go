@@ -29,11 +29,11 @@ func report(t *testing.T, r reports.Record) {
 func TestScenariosOfDiceHold(t *testing.T) {
 	for seed := uint64(1); seed <= 10; seed++ {
 		t.Run(explore.Name(seed), func(t *testing.T) {
-			s, err := explore.Scenario(seed)
+			played, err := explore.Play(seed, scenarios.Options{T: t})
 			if err != nil {
 				t.Fatal(err)
 			}
-			report(t, s.Run(scenarios.Options{Seed: seed, T: t}).Record)
+			report(t, played.Record)
 			if t.Failed() {
 				t.Logf("to shrink it: adit explore --seeds %d", seed)
 			}
@@ -48,7 +48,7 @@ func TestScenariosOfDiceAreGoodAndTheSameEachTime(t *testing.T) {
 		if !bytes.Equal(text, explore.Draw(seed)) {
 			t.Fatalf("seed %d gives two texts", seed)
 		}
-		s, err := explore.Scenario(seed)
+		s, err := explore.Parse(seed, string(text))
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, text)
 		}

@@ -64,7 +64,12 @@ var faultLines = []func(*gamble) string{
 		g.hostsDie = true
 		return "host.flap on=" + g.host() + " every=" + one(g, "30s", "90s", "4m") + one(g, "", " link=management") + g.some()
 	},
-	func(g *gamble) string { return "watchdog.dead on=" + g.host() + g.some() },
+	func(g *gamble) string {
+		if g.ha != nil { // no rule holds against a watchdog that lies: the end of a lease would prove nothing
+			return "clock.jump on=" + g.host() + " by=-5s" + g.some()
+		}
+		return "watchdog.dead on=" + g.host() + g.some()
+	},
 	func(g *gamble) string {
 		return "clock.jump on=" + g.host() + " by=" + one(g, "-1h", "-20s", "30s", "2h") + g.some()
 	},
@@ -132,5 +137,8 @@ func (g *gamble) calls() string {
 }
 
 func (g *gamble) whom() string {
+	if g.ha != nil && g.chance(0.3) {
+		return " on=ha-*"
+	}
 	return one(g, "", " on=operator*", " on=nova/*", " on=nova/"+g.host(), " on=node/*")
 }

@@ -30,6 +30,7 @@ func (g *gamble) fleet() {
 		if g.chance(0.2) {
 			line += ", overcommit: {cpu: 2}"
 		}
+		line += g.hardware(i)
 		g.fleetLines = append(g.fleetLines, line+"}")
 		var rack []string
 		for k := range n {
@@ -64,6 +65,7 @@ func (g *gamble) workload() {
 				line += ", " + extra.text
 			}
 		}
+		line += g.policies()
 		g.groupLines = append(g.groupLines, line+"}")
 		for k := range n {
 			g.vms = append(g.vms, fmt.Sprintf("%s-%d", name, k+1))

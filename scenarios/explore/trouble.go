@@ -11,18 +11,36 @@ import (
 )
 
 // The time before the trouble lets VMs boot. The calm after it is longer than
-// a boot, a broken post-copy's limit and a migration's time to be prepared.
+// what has to be waited for as a rule: a boot, a fencing, an evacuation.
 const (
 	vmsWithin   = 40 * time.Second
 	troubleFrom = 90 * time.Second
-	calmLeast   = 18 * time.Minute
+	calmLeast   = 8 * time.Minute
+	calmMost    = 11 * time.Minute
 )
+
+// patience is what a fleet gets beyond its calm that is not well in time. It is
+// longer than a broken post-copy's limit, a migration's time to be prepared and
+// what a source waits for a job that has vanished.
+const patience = 20 * time.Minute
+
+// Patient is a scenario with so much more calm at its end that nothing is left
+// to wait for: what is not well then is not only slow.
+func Patient(text string) string {
+	return runsFor.ReplaceAllStringFunc(text, func(line string) string {
+		whole, err := time.ParseDuration(strings.TrimPrefix(line, "for: "))
+		if err != nil {
+			return line
+		}
+		return fmt.Sprintf("for: %v", whole+patience)
+	})
+}
 
 // trouble draws the timeline: a few intense stretches, since what is spread
 // evenly seldom meets; then the end of all that does not stay.
 func (g *gamble) trouble() {
-	g.heal = g.span(6*time.Minute, 16*time.Minute)
-	g.whole = g.heal + g.span(calmLeast, calmLeast+6*time.Minute)
+	g.heal = g.span(5*time.Minute, 12*time.Minute)
+	g.whole = g.heal + g.span(calmLeast, calmMost)
 	g.stays = g.chance(0.3)
 	g.staysBroken()
 	kinds, most := g.swarm()
@@ -32,16 +50,17 @@ func (g *gamble) trouble() {
 	for g.faults < leastFaults {
 		g.stretch(kinds, most)
 	}
+	g.end()
 	// An eviction that no other host has room for tries again and again: so the
 	// fleet comes to rest only after it is wanted no more.
 	over := g.heal + time.Second
 	if g.stays {
-		over = g.whole - 3*time.Minute
+		over = g.heal + 5*time.Minute
 	}
 	g.at(over, "do: 'maintenance.end on=*'")
 	g.at(over, "do: 'evict.cancel on=*'")
 	// What people asked for may take longer than the calm: slow links, many VMs.
-	g.at(g.whole-8*time.Minute, "do: 'migration.cancel vm=*-*'")
+	g.at(g.heal+3*time.Minute, "do: 'migration.cancel vm=*-*'")
 }
 
 // swarm draws which kinds of faults there are, and how many at most come in a
@@ -51,7 +70,11 @@ func (g *gamble) swarm() (kinds []func(*gamble) string, most int) {
 	if g.chance(0.3) {
 		density, most = 0.6, 10
 	}
-	for _, f := range faultLines {
+	lines := faultLines
+	if g.ha != nil {
+		lines = slices.Concat(faultLines, haLines)
+	}
+	for _, f := range lines {
 		if g.chance(density) {
 			kinds = append(kinds, f)
 		}
@@ -73,6 +96,15 @@ func (g *gamble) stretch(kinds []func(*gamble) string, most int) {
 	}
 	for range g.IntN(most) {
 		g.ambush(g.span(from, until), kinds)
+	}
+	if g.ha == nil {
+		return
+	}
+	for range g.IntN(3) {
+		g.at(g.span(from, until), g.haAction())
+	}
+	if g.chance(0.6) {
+		g.death(g.span(from, until))
 	}
 }
 
