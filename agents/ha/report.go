@@ -3,6 +3,7 @@
 package ha
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -123,7 +124,9 @@ func (a *agent) compose(now time.Duration) *hav1.ReportRequest {
 	}
 	if a.o.Pool != "" {
 		writable, _ := a.heart.state(now, patience)
-		r.Storage = []*hav1.Storage{{Pool: a.o.Pool, Writable: writable, Age: durationpb.New(now - a.heart.last)}}
+		// Before its first write an agent knows nothing: that is no old trouble.
+		since := cmp.Or(a.heart.last, a.heart.since)
+		r.Storage = []*hav1.Storage{{Pool: a.o.Pool, Writable: writable, Age: durationpb.New(now - since)}}
 	}
 	for _, host := range slices.Sorted(maps.Keys(a.neighbours)) {
 		if n := a.neighbours[host]; n.asked || n.read {
