@@ -40,10 +40,13 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 			return 0, err
 		}
 	}
-	if p.status != nil && !equal.Values(p.status, &seen.evacuation.Status) {
+	if p.later == nil && p.status != nil && !equal.Values(p.status, &seen.evacuation.Status) {
 		if err := r.writeEvacuation(ctx, seen.evacuation, p.status); err != nil {
 			return 0, err
 		}
+	}
+	if p.later != nil {
+		return conflictRetry, r.writeLater(ctx, seen.evacuation, *p.later)
 	}
 	if p.maintenance != nil {
 		if err := r.writeMaintenance(ctx, seen, *p.maintenance); err != nil {
@@ -140,6 +143,18 @@ func (r *Reconciler) writeEvacuation(ctx context.Context, e *v1alpha1.Evacuation
 	after := e.DeepCopy()
 	status.DeepCopyInto(&after.Status)
 	if err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(e, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write Evacuation %s: %w", e.Name, err)
+	}
+	r.wrote(after)
+	return nil
+}
+
+// writeLater keeps which maintenance the host is to have afterwards. The rest of
+// the plan waits for it.
+func (r *Reconciler) writeLater(ctx context.Context, e *v1alpha1.Evacuation, m maintenance) error {
+	after := e.DeepCopy()
+	after.Spec.Maintenance, after.Spec.MaintenanceReason = m.mode, m.reason
+	if err := r.Client.Patch(ctx, after, client.MergeFromWithOptions(e, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write Evacuation %s: %w", e.Name, err)
 	}
 	r.wrote(after)

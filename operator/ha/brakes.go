@@ -16,13 +16,13 @@ import (
 // brakes are what may hold a new fencing. All are read at one moment.
 type brakes struct {
 	paused, dryRun bool
-	observer       bool          // the leader hears too few to be trusted
-	outage         bool          // the API does not answer, or has only just come back
-	storm          bool          // of the host's zone
-	silent, zone   int           // hosts of the zone that are silent, and all of them
-	fencingZone    int           // Evacuations that seek a proof, of the zone
-	fencing        int           // and of all
-	ledFor         time.Duration // this leader knows too little
+	observer       bool // the leader hears too few to be trusted
+	outage         bool // the API does not answer, or has only just come back
+	storm          bool // of the host's zone
+	silent, zone   int  // hosts of the zone that are silent, and all of them
+	unheard        int  // by this leader, who is new; any of them may be silent
+	fencingZone    int  // Evacuations that seek a proof, of the zone
+	fencing        int  // and of all
 }
 
 // hold says which brake holds a host that is to be fenced, "" if none. A person's
@@ -41,6 +41,8 @@ func hold(b brakes, h *kvmv1.Hypervisor, confirmed bool, l Limits) (why string) 
 		return fmt.Sprintf("the Kubernetes API does not answer, or has been back for less than %s", l.Settle)
 	case b.storm:
 		return fmt.Sprintf("too many of the zone's %d hosts are silent at once (storm): if they are dead, confirm them one by one", b.zone)
+	case b.unheard > 0 && raging(b.silent+b.unheard, b.zone, l):
+		return fmt.Sprintf("the HA service's leader is new and has not heard %d of the zone's %d hosts yet: it may be a storm", b.unheard, b.zone)
 	case inMaintenance(h) && !meta.IsStatusConditionTrue(h.Status.Conditions, kvmv1.ConditionEvicting):
 		return fmt.Sprintf("the host is in maintenance (%s) by a person, and is not fenced: take it out of maintenance, or confirm that it runs nothing", h.Spec.Maintenance)
 	case b.fencingZone >= l.FencesZone:
@@ -68,12 +70,15 @@ type storm struct {
 	calm   time.Duration // since when it has been over
 }
 
+// raging says whether so many silent hosts of a zone are a storm.
+func raging(silent, hosts int, l Limits) bool {
+	return silent > l.StormHosts && float64(silent) > l.StormShare*float64(hosts) && !sabotage.On(sabotage.NoStormGuard)
+}
+
 // see takes in how many of a zone's hosts are silent.
 func (s *storm) see(silent, hosts int, now time.Duration, l Limits) {
-	raging := silent > l.StormHosts && float64(silent) > l.StormShare*float64(hosts)
 	switch {
-	case sabotage.On(sabotage.NoStormGuard):
-	case raging:
+	case raging(silent, hosts, l):
 		s.closed, s.calm = true, 0
 	case s.closed && s.calm == 0:
 		s.calm = max(now, 1)

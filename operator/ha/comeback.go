@@ -66,10 +66,16 @@ func (p *plan) missing(seen observation) string {
 	return ""
 }
 
-// hold keeps maintenance at ha while the Evacuation is open.
+// hold keeps maintenance at ha while the Evacuation is open. What somebody sets
+// meanwhile is what the host gets when it is over.
 func (p *plan) hold(seen observation) {
-	if seen.hypervisor.Spec.Maintenance != kvmv1.MaintenanceHA && seen.hypervisor.DeletionTimestamp.IsZero() {
-		p.maintenance = &maintenance{string(kvmv1.MaintenanceHA), reasonFor(seen.evacuation)}
+	spec := seen.hypervisor.Spec
+	if spec.Maintenance == kvmv1.MaintenanceHA || !seen.hypervisor.DeletionTimestamp.IsZero() {
+		return
+	}
+	p.maintenance = &maintenance{string(kvmv1.MaintenanceHA), reasonFor(seen.evacuation)}
+	if string(spec.Maintenance) != seen.evacuation.Spec.Maintenance {
+		p.later = &maintenance{string(spec.Maintenance), spec.MaintenanceReason}
 	}
 }
 

@@ -54,6 +54,7 @@ type plan struct {
 	record      *runLease
 	create      *v1alpha1.Evacuation
 	status      *v1alpha1.EvacuationStatus
+	later       *maintenance // to be given back, other than the Evacuation says
 	maintenance *maintenance
 	alive       *metav1.Condition
 	enabled     *metav1.Condition

@@ -168,6 +168,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if req.Name == "" {
 		return r.round(ctx)
 	}
+	if !r.recalled() {
+		return ctrl.Result{}, nil
+	}
 	seen, err := r.observe(ctx, req.Name)
 	if err != nil {
 		return r.failed(err)

@@ -21,6 +21,8 @@ const sureFor = 10 * time.Second
 type leadership struct {
 	since  time.Duration // of the first look that showed it; 0: none yet
 	holder string        // of the Lease then, and its transitions
+
+	recalled bool // what predecessors decided is known: before, nothing is decided
 }
 
 // grantsFrom is when predecessors have surely stopped to grant leases.

@@ -67,7 +67,7 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 	seen.brakes = brakes{
 		paused: r.fleet.paused, dryRun: r.fleet.dryRun, observer: r.fleet.observer,
 		outage: r.api.holds(seen.now), storm: r.zones[zone] != nil && r.zones[zone].closed,
-		silent: r.fleet.silent[zone], zone: r.fleet.hosts[zone], ledFor: e.ledFor,
+		silent: r.fleet.silent[zone], zone: r.fleet.hosts[zone], unheard: r.fleet.unheard[zone],
 	}
 	for _, z := range r.fences { // In any order: they are counted.
 		seen.brakes.fencing++

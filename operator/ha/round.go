@@ -29,6 +29,7 @@ type fleetView struct {
 	paused, dryRun bool
 	observer       bool
 	silent, hosts  map[string]int // by zone
+	unheard        map[string]int // by a leader who is new
 }
 
 // round is taken once an interval: it makes sure that this replica leads, looks at
@@ -84,7 +85,19 @@ func (r *Reconciler) recall(ctx context.Context) error {
 			r.wrote(e)
 		}
 	}
+	r.mu.Lock()
+	r.lead.recalled = true
+	r.mu.Unlock()
 	return nil
+}
+
+// recalled says whether hosts can be decided upon: this replica has seen that it
+// leads, and what its predecessors had decided. The round in which that comes
+// wakes all hosts.
+func (r *Reconciler) recalled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lead.recalled
 }
 
 func (r *Reconciler) readConfig(ctx context.Context) error {
@@ -106,7 +119,7 @@ func (r *Reconciler) count(fleet []kvmv1.Hypervisor, now time.Duration) (silent 
 	defer r.mu.Unlock()
 	settled := r.lead.since != 0 && now-r.lead.since >= r.o.Limits.Settle
 	silent = map[string]bool{}
-	r.fleet.silent, r.fleet.hosts = map[string]int{}, map[string]int{}
+	r.fleet.silent, r.fleet.hosts, r.fleet.unheard = map[string]int{}, map[string]int{}, map[string]int{}
 	heard, lost := 0, 0
 	for i := range fleet {
 		h := &fleet[i]
@@ -117,7 +130,10 @@ func (r *Reconciler) count(fleet []kvmv1.Hypervisor, now time.Duration) (silent 
 			heard++
 		}
 		switch {
-		case known && silence < 3*r.o.Limits.Interval, !known && !settled, !h.Spec.HighAvailability:
+		case known && silence < 3*r.o.Limits.Interval, !h.Spec.HighAvailability:
+			continue
+		case !known && !settled && !gone(h):
+			r.fleet.unheard[zone]++
 			continue
 		case gone(h):
 			continue // that is no news
