@@ -275,7 +275,10 @@ func absent(o observation) plan {
 		p.confirm = true
 		return p
 	}
-	if o.guarded() {
+	switch {
+	case o.guarded() && mayHaveRunElsewhere(o):
+		return giveUp(o, ReasonDomainLost, "the VM left host "+o.host+", and its target has lost it")
+	case o.guarded():
 		return start(o, kubevirt.WantedPowerState(o.vmi)) // what had it runs nothing any more
 	}
 	o.memory.absentAt = time.Time{}

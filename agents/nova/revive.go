@@ -42,6 +42,7 @@ const (
 //	panicked, died, switched off; restart  after 10, 20, 40 s; then given up
 //	guest powered off                      as any other
 //	host ended it, going down              wait; then start
+//	nobody knows why, while it was moving  given up: it may have run elsewhere
 //	nobody knows why, as after a boot      start
 func revive(o observation, want kubevirt.PowerState) (p plan, is bool) {
 	m := &o.memory
@@ -78,8 +79,18 @@ func revive(o observation, want kubevirt.PowerState) (p plan, is bool) {
 		return plan{}, false
 	case o.endedByHost && o.now.Sub(m.stoppedAt) < goingDown:
 		return o.wait("the host ended it: may be going down", goingDown-o.now.Sub(m.stoppedAt)), true
+	case mayHaveRunElsewhere(o) && (detail == hardware.DetailNone || switching(detail)):
+		return giveUp(o, ReasonDomainLost, "the VM was moving when it ended, and its target has lost it"), true
 	}
 	return start(o, want), true
+}
+
+// mayHaveRunElsewhere says that a VM's migration from here had begun and failed.
+// Its target has nothing, or it would have said so; but the VM may have run there
+// under this run token, and starts anywhere only under the next one.
+func mayHaveRunElsewhere(o observation) bool {
+	st := o.vmi.Status.MigrationState
+	return st != nil && st.Failed && st.SourceNode == o.host && st.StartTimestamp != nil
 }
 
 // kept leaves a guest that panicked for somebody to look into.

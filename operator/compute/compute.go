@@ -48,10 +48,12 @@ const (
 	ReasonHostFull = "HostFull"
 	// The others by which a host gives up a VM that may have run there: its QEMU
 	// died again and again, the host has lost the VM's disks, the VM was asked to
-	// make room. Its domain is gone when a host says so.
+	// make room, or it moved away and its target lost it. Its domain is gone when a
+	// host says so.
 	ReasonRestartsExhausted = "RestartsExhausted"
 	ReasonStorageLost       = kubevirt.LeaveStorageLost
 	ReasonYielded           = kubevirt.LeaveYielded
+	ReasonDomainLost        = "DomainLost"
 
 	// ReasonEvacuated is that of Ready=False of a VM that is to run elsewhere
 	// and does not yet.

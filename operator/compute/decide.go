@@ -91,7 +91,7 @@ func hostThatRefused(vmi *kubevirtv1.VirtualMachineInstance) string {
 		return ""
 	}
 	switch c.Reason {
-	case ReasonRestartsExhausted, ReasonStorageLost, ReasonYielded:
+	case ReasonRestartsExhausted, ReasonStorageLost, ReasonYielded, ReasonDomainLost:
 		return vmi.Status.NodeName
 	case ReasonHostFull:
 		if !startedOnce(vmi) {
