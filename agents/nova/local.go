@@ -138,7 +138,7 @@ func givenUp(vmi *kubevirtv1.VirtualMachineInstance, token int64) bool {
 		return false
 	}
 	switch c.Reason {
-	case ReasonRestartsExhausted, kubevirt.LeaveStorageLost, kubevirt.LeaveYielded:
+	case ReasonRestartsExhausted, ReasonDomainLost, kubevirt.LeaveStorageLost, kubevirt.LeaveYielded:
 		return true
 	}
 	return c.Reason == ReasonHostFull && !hasRun(vmi)

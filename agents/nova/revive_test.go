@@ -80,6 +80,7 @@ func TestRevive(t *testing.T) {
 		{name: "the third time after forty", o: seen(settled(), off(hardware.DetailFailed), guarded, restarted(2), died(39*time.Second, hardware.DetailFailed)), want: "Ready=False/Crashed", again: time.Second},
 		{name: "and then it is given up, to go elsewhere", o: seen(settled(), off(hardware.DetailFailed), guarded, restarted(3)), want: "undefine phase=Scheduled Ready=False/RestartsExhausted Synchronized=False/RestartsExhausted"},
 		{name: "a host does not start what it gave up", o: seen(settled(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = scheduled }, said(ReasonRestartsExhausted, placementMark(3))), nil, guarded), want: ""},
+		{name: "nor what its target lost", o: seen(settled(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = scheduled }, said(ReasonDomainLost, placementMark(3))), nil, guarded), want: ""},
 		{name: "but does under the next placement", o: seen(settled(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = scheduled }, said(ReasonRestartsExhausted, placementMark(3)), token("4")), nil, guarded), want: "claim define start phase=Running Synchronized=True"},
 		{name: "who wants it to fail lets it", o: seen(settled(policy(kubevirt.AnnotationOnCrash, "fail")), off(hardware.DetailFailed), guarded), want: "phase=Failed reason=Crashed Ready=False/Crashed"},
 		{name: "a domain somebody switched off is started again, too", o: seen(settled(), off(hardware.DetailDestroyed), guarded), want: "Ready=False/Destroyed", again: 10 * time.Second},

@@ -117,7 +117,7 @@ func (e *expedition) play(seed uint64) found {
 	least := ""
 	if e.toShrink(r.record) {
 		left := e.flags.shrink
-		least = explore.Minimise(played.Text, explore.Rules(r.record), func(s *scenarios.Scenario) reports.Record { return s.Run(o).Record }, func() bool {
+		least = explore.Minimise(played.Text, explore.Worst(r.record), func(s *scenarios.Scenario) reports.Record { return s.Run(o).Record }, func() bool {
 			left--
 			return left >= 0 && !e.over.Load()
 		})
@@ -153,7 +153,7 @@ func (e *expedition) toShrink(r reports.Record) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	rule := names.ReplaceAllString(r.Violations[0].Rule, "[]")
+	rule := names.ReplaceAllString(explore.Worst(r), "[]")
 	e.shrunk[rule]++
 	return e.shrunk[rule] <= mostShrunk
 }

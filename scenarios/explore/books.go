@@ -105,10 +105,21 @@ func Rules(r reports.Record) []string {
 	return slices.Compact(rules)
 }
 
-// Minimise shrinks a text whose run under seed broke one of rules, as long as
-// more allows, and returns the least that breaks one of them still. play runs a
-// scenario under the seed.
-func Minimise(text string, rules []string, play func(*scenarios.Scenario) reports.Record, more func() bool) string {
+// Worst is the rule of a failed run that matters most: what is unsafe before
+// what is not well in the end, and what came first of these.
+func Worst(r reports.Record) string {
+	worst := ""
+	for _, v := range r.Violations {
+		if atEnd := strings.HasPrefix(v.Rule, "end: "); worst == "" || !atEnd && strings.HasPrefix(worst, "end: ") {
+			worst = v.Rule
+		}
+	}
+	return worst
+}
+
+// Minimise shrinks a text whose run broke a rule, as long as more allows, and
+// returns the least that breaks it still. play runs a scenario under the seed.
+func Minimise(text, rule string, play func(*scenarios.Scenario) reports.Record, more func() bool) string {
 	return Shrink(text, func(text string) bool {
 		if !more() {
 			return false
@@ -117,7 +128,7 @@ func Minimise(text string, rules []string, play func(*scenarios.Scenario) report
 		if err != nil {
 			return false
 		}
-		return slices.ContainsFunc(Rules(play(s)), func(rule string) bool { return slices.Contains(rules, rule) })
+		return slices.Contains(Rules(play(s)), rule)
 	})
 }
 
