@@ -39,6 +39,7 @@ type agent struct {
 
 	mu    sync.Mutex // never held across a call
 	begun bool       // what follows was read after the start
+	began time.Duration
 	epoch uint64
 
 	lease    lease
@@ -142,7 +143,7 @@ func (a *agent) begin(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	a.boot, a.epoch, a.begun = boot.ID, epoch, true
+	a.boot, a.epoch, a.begun, a.began = boot.ID, epoch, true, now
 	a.lease = resume(held, a.o.Times, boot.ID, dog.Armed, now)
 	a.noted, a.spool, a.watchdog = held, events, dog
 	a.stops.resume(stopped, now)
