@@ -61,6 +61,7 @@ type hostMemory struct {
 	lease          *hav1.Lease
 	storage        []*hav1.Storage
 	strandedSince  time.Duration // storage not writable since, by our clock; 0: it is
+	pausedAt       time.Duration // protected VMs were last seen paused for I/O errors then, while stranded
 	soundSince     time.Duration // virtualisation and storage well since; 0: not
 	memoryFailed   string        // the domain whose memory failed, "host" without one
 
@@ -152,7 +153,7 @@ func (h *hostMemory) take(r *hav1.ReportRequest, now time.Duration, l Limits) (n
 			h.pastBoots[h.boot] = true
 		}
 		h.boot, h.epoch, h.seq, h.events = r.GetBoot(), 0, 0, 0
-		h.first, h.granted, h.strandedSince, h.soundSince = max(now, 1), 0, 0, 0
+		h.first, h.granted, h.strandedSince, h.soundSince, h.pausedAt = max(now, 1), 0, 0, 0, 0
 		h.synced, h.instances, h.memoryFailed = false, nil, ""
 		news = true
 	}
@@ -197,6 +198,9 @@ func (h *hostMemory) take(r *hav1.ReportRequest, now time.Duration, l Limits) (n
 	case !writable && h.strandedSince == 0:
 		h.strandedSince = max(now-h.storageAge(), 1)
 	}
+	if h.strandedSince != 0 && h.pausedByIOErrors() {
+		h.pausedAt = max(now, 1)
+	}
 	switch well := writable && h.virtualisation.GetAnswers(); {
 	case well && h.soundSince == 0:
 		h.soundSince = max(now, 1)
@@ -220,6 +224,16 @@ func (h *hostMemory) storageAge() (age time.Duration) {
 		}
 	}
 	return age
+}
+
+// pausedFor is how long VMs count as paused for I/O errors after they were last
+// seen so: nova lets them try every 30 s, and a guest that tries runs until it
+// writes.
+const pausedFor = time.Minute
+
+// paused says whether VMs are paused for I/O errors, or were just now.
+func (h *hostMemory) paused(now time.Duration) bool {
+	return h.pausedAt != 0 && now-h.pausedAt < pausedFor
 }
 
 // pausedByIOErrors says whether QEMU has stopped a protected VM for its disks.

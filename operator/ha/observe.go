@@ -51,7 +51,7 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 	if memory.strandedSince != 0 {
 		seen.lost = true
 		e.stranded = seen.now - memory.strandedSince
-		e.paused = memory.pausedByIOErrors()
+		e.paused = memory.paused(seen.now)
 		e.othersWrite = r.Service.othersWrite(host, seen.now)
 	}
 	r.mu.Lock()
