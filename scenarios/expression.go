@@ -41,6 +41,9 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	for _, name := range testbed.ViewNumbers {
 		options = append(options, cel.Variable(name, cel.DoubleType))
 	}
+	for _, name := range testbed.ViewCounts {
+		options = append(options, cel.Variable(name, cel.IntType))
+	}
 	return cel.NewEnv(options...)
 })
 
@@ -55,7 +58,7 @@ func compile(text string, spec testbed.Spec) (*Program, error) {
 		for _, e := range issues.Errors() {
 			problems = append(problems, fmt.Sprintf("at character %d: %s", e.Location.Column()+1, e.Message))
 		}
-		return nil, fmt.Errorf("%s; an expression is CEL over %s, as vms.all(v, v.running); adit scenario words has their fields", strings.Join(problems, "; "), strings.Join(slices.Concat(testbed.ViewLists, testbed.ViewMaps, testbed.ViewNumbers), ", "))
+		return nil, fmt.Errorf("%s; an expression is CEL over %s, as vms.all(v, v.running); adit scenario words has their fields", strings.Join(problems, "; "), strings.Join(slices.Concat(testbed.ViewLists, testbed.ViewMaps, testbed.ViewNumbers, testbed.ViewCounts), ", "))
 	}
 	if !tree.OutputType().IsExactType(cel.BoolType) && !tree.OutputType().IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("the expression gives a %s; it must give true or false", tree.OutputType())

@@ -259,8 +259,8 @@ func (w *World) strike(f Fault, p *kubesim.Process) (end func()) {
 		l.cut++
 		return func() { l.cut-- }
 	}
-	p.Partition(true)
-	return func() { p.Partition(false) }
+	w.partition(p, true)
+	return func() { w.partition(p, false) }
 }
 
 // endsAfter ends a fault when its time is over, or when all are healed.

@@ -163,6 +163,8 @@ func (w *World) startAgents(h *hwsim.Host) {
 			}
 		})
 	}
+	w.networked[host] = []*kubesim.Process{nodeAgent, novaAgent}
+	h.OnBoot(func() { w.network(h) })
 	for _, p := range agents {
 		h.OnDown(p.Crash)
 		h.OnBoot(p.Start)
@@ -194,6 +196,31 @@ func (w *World) start(name string, o kubesim.ProcessOptions, setup func(manager.
 	}
 	p.Start()
 	return p
+}
+
+// network parts a host's agents from the API while its management link does not
+// carry both ways. Nothing goes over a link in one direction for long: what is
+// not acknowledged is sent again and again.
+func (w *World) network(h *hwsim.Host) {
+	there := w.Fleet.Reaches(h.Name(), hwsim.Outside, hwsim.LinkManagement) && w.Fleet.Reaches(hwsim.Outside, h.Name(), hwsim.LinkManagement)
+	if there == !w.offline[h.Name()] {
+		return
+	}
+	w.offline[h.Name()] = !there
+	for _, p := range w.networked[h.Name()] {
+		w.partition(p, !there)
+	}
+}
+
+// partition cuts a process off from the API, or heals that, as often as it was
+// cut off.
+func (w *World) partition(p *kubesim.Process, cut bool) {
+	if cut {
+		w.partitions[p]++
+	} else {
+		w.partitions[p]--
+	}
+	p.Partition(w.partitions[p] > 0)
 }
 
 // Process returns the process of that name, or nil.

@@ -25,7 +25,7 @@ var ViewRows = map[string]map[string]RowType{
 		"name group phase reason host power origin migration readyReason message",
 		"running deleting ready paused migratable placeable protected", "moves starts evacuated recovery", "on copies"),
 	"hosts": row4(
-		"name zone readyReason readyMessage libvirtReason disabledReason disabledMessage evictingReason evictingMessage maintenance version serial alive aliveMessage haReason",
+		"name zone rack readyReason readyMessage libvirtReason disabledReason disabledMessage evictingReason evictingMessage maintenance version serial alive aliveMessage haReason",
 		"up ready libvirt disabled evicting evicted identity known ha", "vms domains instances cpus memory allocated capacity fences offs", "ids"),
 	"migrations":  row4("name vm phase eviction reason source target", "", "created", ""),
 	"evacuations": row4("name host phase proof message", "", "total running waiting ended orders", "vms"),

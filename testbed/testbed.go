@@ -73,21 +73,24 @@ type World struct {
 	Fleet     *hwsim.Fleet
 	Cluster   *kubesim.Cluster
 
-	spec      Spec
-	options   Options
-	user      client.WithWatch
-	processes map[string]*kubesim.Process // by name
-	order     []string                    // names of processes, sorted
-	vms       map[string]*vm              // by name
-	vmOrder   []string                    // in order of creation
-	byUUID    map[string]*vm
-	created   map[string]int            // VMs made of each group
-	calls     map[*sim.Task]func()      // hardware calls under way, by the task that makes them
-	ends      []func()                  // of the faults that still last
-	due       map[*kubesim.Process]bool // to start once their hung host goes on
-	ha        *highAvailability         // nil: a fleet without
-	bare      map[string]bool           // hosts without a management controller
-	watch     watch
+	spec       Spec
+	options    Options
+	user       client.WithWatch
+	processes  map[string]*kubesim.Process // by name
+	order      []string                    // names of processes, sorted
+	vms        map[string]*vm              // by name
+	vmOrder    []string                    // in order of creation
+	byUUID     map[string]*vm
+	created    map[string]int                // VMs made of each group
+	calls      map[*sim.Task]func()          // hardware calls under way, by the task that makes them
+	ends       []func()                      // of the faults that still last
+	due        map[*kubesim.Process]bool     // to start once their hung host goes on
+	networked  map[string][]*kubesim.Process // those of a host that reach the API over its management link
+	offline    map[string]bool               // hosts whose management link does not carry
+	partitions map[*kubesim.Process]int      // faults that cut a process off from the API
+	ha         *highAvailability             // nil: a fleet without
+	bare       map[string]bool               // hosts without a management controller
+	watch      watch
 }
 
 // vm is a VM the world made, and when.
@@ -104,16 +107,19 @@ type vm struct {
 // starting, the workload to come.
 func New(spec Spec, o Options) (*World, error) {
 	w := &World{
-		Scheduler: sim.New(sim.Options{Seed: o.Seed, Advance: o.Advance, KeepNotes: o.KeepNotes, OnNote: o.OnNote}),
-		spec:      spec,
-		options:   o,
-		processes: map[string]*kubesim.Process{},
-		vms:       map[string]*vm{},
-		byUUID:    map[string]*vm{},
-		created:   map[string]int{},
-		calls:     map[*sim.Task]func(){},
-		due:       map[*kubesim.Process]bool{},
-		bare:      map[string]bool{},
+		Scheduler:  sim.New(sim.Options{Seed: o.Seed, Advance: o.Advance, KeepNotes: o.KeepNotes, OnNote: o.OnNote}),
+		spec:       spec,
+		options:    o,
+		processes:  map[string]*kubesim.Process{},
+		vms:        map[string]*vm{},
+		byUUID:     map[string]*vm{},
+		created:    map[string]int{},
+		calls:      map[*sim.Task]func(){},
+		due:        map[*kubesim.Process]bool{},
+		bare:       map[string]bool{},
+		networked:  map[string][]*kubesim.Process{},
+		offline:    map[string]bool{},
+		partitions: map[*kubesim.Process]int{},
 	}
 	w.watch = newWatch(w)
 	if err := w.buildAPI(); err != nil {
@@ -131,6 +137,11 @@ func New(spec Spec, o Options) (*World, error) {
 	for _, h := range w.Fleet.Hosts() {
 		w.startAgents(h)
 	}
+	w.Fleet.OnNetwork(func() {
+		for _, h := range w.Fleet.Hosts() {
+			w.network(h)
+		}
+	})
 	w.scheduleWorkload()
 	return w, nil
 }

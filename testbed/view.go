@@ -18,12 +18,13 @@ import (
 	"github.com/adit-hv/adit/hwsim"
 )
 
-// The variables of an expectation: lists of rows, the same rows by name, and
-// numbers.
+// The variables of an expectation: lists of rows, the same rows by name, numbers
+// and whole numbers.
 var (
 	ViewLists   = []string{"vms", "hosts", "migrations", "evictions", "evacuations", "records"}
 	ViewMaps    = []string{"vm", "host", "eviction", "evacuation"}
-	ViewNumbers = []string{"now", "writes", "fences", "proofs"}
+	ViewNumbers = []string{"now", "writes"}
+	ViewCounts  = []string{"fences", "proofs"}
 )
 
 // ViewHelp describes the rows, for --help and the documentation.
@@ -42,7 +43,7 @@ var ViewHelp = [][2]string{
 	{"vm.protected", "whether it was placed as a VM that is restarted after a failure"},
 	{"vm.evacuated, vm.recovery", "truth: times it ran again after its host's end; seconds from the host's loss until it did, the last time"},
 	{"vm.migration", "the phase of its latest VMIM, or \"\""},
-	{"host.name, host.zone, host.up", "a host; up: powered, booted and not hung"},
+	{"host.name, host.zone, host.rack, host.up", "a host; up: powered, booted and not hung"},
 	{"host.vms, host.domains", "truth: VMs that run there, and QEMUs there are"},
 	{"host.instances, host.ids", "its Hypervisor: numInstances, and the names in instances"},
 	{"host.ready, host.readyReason, host.readyMessage", "its Hypervisor's condition Ready"},
@@ -79,7 +80,7 @@ func (w *World) View() map[string]any {
 	return map[string]any{
 		"vms": vms, "vm": vm, "hosts": hosts, "host": host, "migrations": vmims,
 		"evictions": evictions, "eviction": eviction, "evacuations": evacuations, "evacuation": evacuation, "records": w.rowsOfRecords(),
-		"now": w.Scheduler.Elapsed().Seconds(), "writes": float64(w.watch.writes), "fences": float64(w.watch.fenced()), "proofs": float64(w.watch.proofs),
+		"now": w.Scheduler.Elapsed().Seconds(), "writes": float64(w.watch.writes), "fences": w.watch.fenced(), "proofs": w.watch.proofs,
 	}
 }
 
@@ -177,7 +178,7 @@ func (w *World) rowsOfHosts() ([]row, map[string]any) {
 	rows, byName := []row{}, map[string]any{}
 	for _, h := range w.Fleet.Hosts() {
 		r := row{
-			"name": h.Name(), "zone": h.Zone(), "up": h.State() == hwsim.HostUp, "vms": running[h.Name()], "domains": domains[h.Name()],
+			"name": h.Name(), "zone": h.Zone(), "rack": h.Rack(), "up": h.State() == hwsim.HostUp, "vms": running[h.Name()], "domains": domains[h.Name()],
 			"instances": 0, "ids": list(nil), "ready": false, "readyReason": "", "readyMessage": "", "libvirt": false, "libvirtReason": "",
 			"disabled": false, "disabledReason": "", "disabledMessage": "", "evicting": false, "evictingReason": "", "evictingMessage": "", "evicted": false, "maintenance": "", "identity": true,
 			"version": "", "serial": "", "cpus": int64(0), "memory": int64(0), "allocated": int64(0), "capacity": int64(0), "known": false,

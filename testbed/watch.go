@@ -335,7 +335,7 @@ const (
 	quietFor = 7 * time.Minute
 )
 
-// Settle ends what lasts, waits until nobody boots and the fleet is quiet,
+// Settle ends what lasts, waits until no host boots and the fleet is quiet,
 // and holds the invariants of a world at rest. Where a fault lasted until now,
 // some of what waited for its end comes minutes later, as agents do that had
 // given somebody up, and the HA service holds hosts down for minutes: then the
@@ -345,8 +345,8 @@ func (w *World) Settle() {
 	deadline := w.now() + settle
 	w.Heal()
 	for healed := w.now(); w.now() < deadline; {
-		if w.somebodyBoots() {
-			healed = w.now() // who boots writes nothing yet
+		if w.boots() {
+			healed = w.now() // a host that boots writes nothing yet
 		} else if min(w.QuietFor(), w.now()-healed) >= 60*time.Second {
 			break
 		}
@@ -368,7 +368,9 @@ func (w *World) Settle() {
 	w.atRest()
 }
 
-func (w *World) somebodyBoots() bool {
+// boots says whether a host is on its way. One that stays off was told to by its
+// controller.
+func (w *World) boots() bool {
 	return slices.ContainsFunc(w.Fleet.Hosts(), func(h *hwsim.Host) bool { return h.State() == hwsim.HostBooting })
 }
 

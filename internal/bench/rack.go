@@ -40,7 +40,7 @@ timeline:
 - {at: %v, fault: feed.off feed=r07}
 expect:
 - {end: 'vms.all(v, v.running && v.on.size() == 1)'}
-- {end: 'hosts.filter(h, h.fences > 0).size() == 40 && fences == 40.0'}
+- {end: 'hosts.filter(h, h.fences > 0).size() == 40 && fences == 40'}
 `, rackLost)
 }
 
