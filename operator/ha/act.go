@@ -52,6 +52,9 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 		if err := r.writeMaintenance(ctx, seen, *p.maintenance); err != nil {
 			return 0, err
 		}
+		if p.tell == "MemoryFailure" {
+			r.Service.memoryFailureTaken(host)
+		}
 	}
 	if err := r.writeConditions(ctx, seen, p); err != nil {
 		return 0, err

@@ -87,6 +87,16 @@ func (s *Service) stranded(host string) bool {
 	return h != nil && h.strandedSince != 0
 }
 
+// memoryFailureTaken notes that a host's memory failure has had its maintenance.
+// Whoever ends that has the last word.
+func (s *Service) memoryFailureTaken(host string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.hosts[host]; h != nil {
+		h.memoryFailed = ""
+	}
+}
+
 // othersWrite says whether other hosts that are heard can write to a pool that
 // this host cannot, and that not the pool itself is away.
 func (s *Service) othersWrite(host string, now time.Duration) bool {

@@ -58,14 +58,14 @@ func (g *gamble) expectations() (out [][2]string) {
 		ready += ` || !h.identity`
 	}
 	if g.ha != nil {
-		ready += heldDown
+		ready += heldDown + g.heldUp(broken)
 	}
 	hosts(ready, "hosts serve again")
 	out = append(out, g.endings(broken)...)
 	if !g.stays {
 		over := `!h.disabled && !h.evicting && !h.evicted`
 		if g.ha != nil {
-			over += heldDown
+			over += heldDown + g.heldUp(broken)
 		}
 		hosts(over, "maintenance is over")
 	}
@@ -74,6 +74,14 @@ func (g *gamble) expectations() (out [][2]string) {
 
 // heldDown is a host that keeps dying and is back only in a while.
 const heldDown = ` || h.alive == "Recovering" && h.aliveMessage.contains("held down")`
+
+// heldUp is a host whose evacuation waits for what a broken one has to say.
+func (g *gamble) heldUp(broken string) string {
+	if len(g.broken) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(` || evacuations.exists(e, e.host == h.name && e.vms.exists(v, %s.exists(b, v.contains("host " + b))))`, broken)
+}
 
 // endings says what becomes of what was asked for.
 func (g *gamble) endings(broken string) [][2]string {
