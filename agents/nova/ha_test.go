@@ -217,7 +217,7 @@ func TestCrashLoop(t *testing.T) {
 }
 
 // TestAVMComesBackFromADeadTarget lets a target die in the instant after the
-// switch-over, and the source learns that it runs nothing.
+// switch-over, and the source learns that it runs nothing: placement has the rest.
 func TestAVMComesBackFromADeadTarget(t *testing.T) {
 	w := newHAWorld(t, "a", "b")
 	w.grant("a")
@@ -246,8 +246,9 @@ func TestAVMComesBackFromADeadTarget(t *testing.T) {
 		delete(v.Labels, kubevirt.LabelMigrationTargetNodeName)
 	})
 	w.run(time.Minute)
-	w.want("it runs again", w.domains("a"), "vms_web running")
-	w.want("ready", w.reasonOf("web"), "True")
+	w.want("it ran under this token elsewhere: given up", w.phase("web"), "Scheduled@a")
+	w.want("why", w.reasonOf("web"), "False/DomainLost")
+	w.want("and not started here", w.domains("a"), "")
 	for _, v := range w.fleet.Ledger().Violations() {
 		t.Error(v)
 	}
