@@ -15,7 +15,11 @@ func (g *gamble) expectations() (out [][2]string) {
 	broken := list(g.broken)
 	vms := func(text, because string) {
 		if len(g.broken) > 0 {
-			text = fmt.Sprintf(`%s.exists(b, v.host == b || b in v.copies || v.message.contains("host " + b)) || (%s)`, broken, text)
+			waits := `v.host == b || b in v.copies || v.message.contains("host " + b)`
+			if g.ha != nil {
+				waits += ` || evacuations.exists(e, e.vms.exists(l, l.startsWith(v.name + " Waiting") && l.contains("host " + b)))`
+			}
+			text = fmt.Sprintf(`%s.exists(b, %s) || (%s)`, broken, waits, text)
 		}
 		out = append(out, [2]string{`vms.all(v, ` + text + `)`, because})
 	}

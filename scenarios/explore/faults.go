@@ -88,7 +88,7 @@ var faultLines = []func(*gamble) string{
 	func(g *gamble) string {
 		return "bmc.slow on=" + g.oneOrRack() + " by=" + one(g, "5s", "30s", "2m") + g.some()
 	},
-	func(g *gamble) string { return "bmc.early on=" + g.oneOrRack() + one(g, "", " by=20s") + g.some() },
+	func(g *gamble) string { return "bmc.early on=" + g.oneOrRack() + one(g, "", " by=9s") + g.some() },
 	func(g *gamble) string { return "bmc.unknown on=" + g.oneOrRack() + g.some() },
 	func(g *gamble) string {
 		return "bmc.script on=" + g.oneOrRack() + " states=" + one(g, "0s:Off,8s:On", "2s:Off,9s:PoweringOff,40s:On", "0s:PoweringOff,30s:Off,33s:On,50s:Unknown,70s:On") + g.some()
