@@ -79,13 +79,15 @@ func (c *Client) Close() { c.replicas.close() }
 // with the one that led last, in rounds with pauses between, until ctx is done
 // or the Client's timeout is over. An error says what each replica answered; the
 // report may have been taken all the same. That the leader forbids the report,
-// or finds it malformed, is said at once.
+// or finds it malformed, is said at once. Nobody who may have taken it is asked
+// again: a report that comes twice is granted once, and the answer may be lost.
+// The next one is the caller's to make.
 func (c *Client) Report(ctx context.Context, report *hav1.ReportRequest) (*hav1.ReportResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		answer, err := c.round(ctx, report)
-		if err == nil || isFinal(err) {
+		if err == nil || isFinal(err) || errors.Is(err, errMayBeTaken) {
 			return answer, err
 		}
 		if !rest(ctx, pause/2+rand.N(pause)) {
@@ -118,6 +120,9 @@ func (c *Client) round(ctx context.Context, report *hav1.ReportRequest) (*hav1.R
 			return nil, err
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", list[at].target, err))
+		if mayBeTaken(err) {
+			errs = append(errs, errMayBeTaken)
+		}
 		if ctx.Err() != nil {
 			break
 		}
@@ -146,6 +151,15 @@ func isFinal(err error) bool {
 		return true
 	}
 	return false
+}
+
+// errMayBeTaken says that a replica may have taken the report and did not answer.
+var errMayBeTaken = errors.New("the report may have been taken")
+
+// mayBeTaken says so of one replica's error. Unavailable is, but for a connection
+// that breaks in the middle, that there was none.
+func mayBeTaken(err error) bool {
+	return !errors.Is(err, errNotLeader) && status.Code(err) != codes.Unavailable
 }
 
 // rest waits, unless ctx would be done by then.

@@ -139,6 +139,26 @@ func TestASilentReplicaTakesNoOthersTurn(t *testing.T) {
 	}
 }
 
+// What may have been taken is not sent again: the answer to its double grants
+// nothing.
+func TestASlowLeaderIsNotAskedTwice(t *testing.T) {
+	f := replicas(t, 2)
+	f.replicas[0].follows.Store(false)
+	c := f.client(t, 2*time.Second)
+	if err := report(c, "node1"); err != nil {
+		t.Fatal(err)
+	}
+	f.asked()
+	f.replicas[0].slow.Store(int64(1200 * time.Millisecond)) // more than the half that is its share
+	err := report(c, "node1")
+	if err == nil || !strings.Contains(err.Error(), "may have been taken") {
+		t.Errorf("%v", err)
+	}
+	if n := f.asked()[0]; n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+}
+
 func TestTheCallersDeadlineHolds(t *testing.T) {
 	f := replicas(t, 1)
 	f.replicas[0].follows.Store(false)
