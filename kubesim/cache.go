@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -41,7 +42,7 @@ func (r *cacheReader) informer(k *kind) (*informer, error) {
 	if err != nil {
 		return nil, err
 	}
-	inf := &informer{l: r.l, k: k, sel: sel, lostAt: -1, items: map[types.NamespacedName]client.Object{}, indexes: map[string]*fieldIndex{}}
+	inf := &informer{l: r.l, k: k, sel: sel, transform: r.transformFor(k), lostAt: -1, items: map[types.NamespacedName]client.Object{}, indexes: map[string]*fieldIndex{}}
 	r.by[k.gvk] = inf
 	return inf, nil
 }
@@ -61,6 +62,15 @@ func (r *cacheReader) selectorFor(k *kind) (*selector, error) {
 		return sel, nil
 	}
 	return newSelector(k, "", nil, nil)
+}
+
+func (r *cacheReader) transformFor(k *kind) toolscache.TransformFunc {
+	for o, by := range r.l.p.options.ByObject { // at most one is of the kind, in any order
+		if gvk, err := r.l.c.gvkOf(o); err == nil && gvk == k.gvk {
+			return by.Transform
+		}
+	}
+	return nil
 }
 
 // startAll starts the informers that are not yet started, in order.

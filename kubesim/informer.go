@@ -33,6 +33,8 @@ type informer struct {
 	sel  *selector
 	lane *sim.Lane
 
+	transform toolscache.TransformFunc // nil: none
+
 	mu       sync.Mutex // handlers are added outside the baton while starting
 	handlers []*registration
 
@@ -259,6 +261,11 @@ func (inf *informer) put(o client.Object, initial bool) {
 	was := inf.items[key]
 	if was != nil && was.GetResourceVersion() == o.GetResourceVersion() {
 		return // a relist's news that is none
+	}
+	if inf.transform != nil {
+		if other, err := inf.transform(o); err == nil { // as client-go, which then takes it as it is
+			o = other.(client.Object)
+		}
 	}
 	inf.items[key] = o
 	for _, x := range inf.indexes {

@@ -20,7 +20,9 @@ type ProcessOptions struct {
 	Role string // class of field owners, as in "agents/node"
 	Host string // that it runs on, for the trace
 
-	// ByObject narrows the process's cache by label and field selectors.
+	// ByObject narrows the process's cache by label and field selectors, and by
+	// transforms, which must leave what they are given as it is: others have it
+	// too.
 	ByObject map[client.Object]cache.ByObject
 	// Clock is the wall clock of the machine it runs on; nil is virtual time.
 	Clock clock.PassiveClock

@@ -81,7 +81,7 @@ func (w *World) startHA() error {
 	for _, name := range replicas {
 		clock := &shiftedClock{w: w}
 		w.ha.clocks[name] = clock
-		o := kubesim.ProcessOptions{Role: "operator/ha", Clock: clock}
+		o := kubesim.ProcessOptions{Role: "operator/ha", Clock: clock, ByObject: operatorha.ByObject()}
 		if election != "" {
 			o.LeaderElection = agentNamespace + "/" + election
 		}

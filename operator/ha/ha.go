@@ -88,6 +88,9 @@ type Limits struct {
 	PowerOn bool
 }
 
+// Defaults are the limits of docs/ha.md.
+func Defaults() Limits { return Limits{}.withDefaults() }
+
 func (l Limits) withDefaults() Limits {
 	for _, d := range []struct {
 		have *time.Duration
