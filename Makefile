@@ -28,8 +28,8 @@ generate: ## write what is generated: deepcopy functions, config/crd, gRPC
 verify: ## show that what is generated and go.mod are fresh; changes nothing
 	.ci/verify
 
-build: ## build bin/adit
-	go build -ldflags "-X main.version=$(VERSION)" -o bin/adit ./cmd/adit
+build: ## build bin/adit and bin/ha-service
+	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/...
 
 bench: ## measure, minutes long; name, value and unit, tab between, also in reports/bench.tsv
 	go run ./internal/bench

@@ -45,5 +45,5 @@ const (
 
 	// gRPC's default is 32 KiB each way and connection. A report of a quiet host
 	// has a few hundred bytes; larger ones take a few more system calls.
-	buffer = 4 << 10
+	buffer = 2 << 10
 )

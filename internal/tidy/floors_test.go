@@ -34,7 +34,7 @@ func floors(t *testing.T) map[string][]string {
 	if !found {
 		t.Fatal("ARCHITECTURE.md has no table of floors")
 	}
-	quoted := regexp.MustCompile("`([a-z/.]+)`")
+	quoted := regexp.MustCompile("`([a-z/.-]+)`")
 	rooms := map[string][]string{}
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")

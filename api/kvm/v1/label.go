@@ -18,6 +18,11 @@ const (
 	AnnotationCustomTraits = "nova.openstack.cloud.sap/custom-traits"
 )
 
+// AnnotationBMC, on a Hypervisor, names the Secret in the HA service's namespace
+// that says where the host's management controller is and how to enter it. People
+// set it.
+const AnnotationBMC = "kvm.cloud.sap/bmc"
+
 // Labels a Hypervisor takes over from its Node, and an Eviction from its
 // Hypervisor.
 const (
