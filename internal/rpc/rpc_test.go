@@ -117,13 +117,13 @@ func TestAThousandHostsAreAnswered(t *testing.T) {
 	}
 	const hosts = 1000
 	a, s := authority(t), &service{}
-	address, _ := serve(t, rpc.ServerOptions{Service: s, Longest: time.Minute, Files: write(t, a, t.TempDir(), rpctest.Leaf{CommonName: "service"})})
+	address, _ := serve(t, rpc.ServerOptions{Service: s, Longest: 5 * time.Minute, Files: write(t, a, t.TempDir(), rpctest.Leaf{CommonName: "service"})})
 	dir := t.TempDir()
 	var clients [hosts]*rpc.Client
 	for i := range clients {
 		files := write(t, a, dir, rpctest.Leaf{CommonName: host(i)})
 		files.Reload = time.Hour // the next host's are written over them
-		clients[i] = client(t, rpc.ClientOptions{Addresses: []string{address}, Files: files, Timeout: 30 * time.Second})
+		clients[i] = client(t, rpc.ClientOptions{Addresses: []string{address}, Files: files, Timeout: 5 * time.Minute})
 	}
 	for range 2 { // once with handshakes, once without
 		var all sync.WaitGroup
