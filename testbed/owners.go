@@ -29,6 +29,7 @@ var owners = kubesim.OwnerRules{
 		{Field: "status.conditions[HostAlive]", Roles: byHA},
 		{Field: "status.conditions[HaEnabled]", Roles: byHA},
 		{Field: "metadata.annotations[" + kvmv1alpha1.AnnotationRunLease + "]", Roles: byHA},
+		{Field: "metadata.annotations[" + kvmv1alpha1.AnnotationConfirmFenced + "]", Roles: byHA}, // people give it, the service takes it away
 		{Field: "spec.maintenance", Roles: byHA},
 		{Field: "spec.maintenanceReason", Roles: byHA},
 		{Field: "status.conditions[Ready]", Roles: byOperator},

@@ -19,11 +19,31 @@ import (
 // mostEvacuations is how many of a host are kept.
 const mostEvacuations = 10
 
+// unlike says whether the API itself knows another host than the cache does, as far
+// as decisions go that cannot be taken back.
+func (r *Reconciler) unlike(ctx context.Context, seen observation) (bool, error) {
+	var h kvmv1.Hypervisor
+	name := seen.hypervisor.Name
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &h); err != nil {
+		return false, fmt.Errorf("read Hypervisor %s past the cache: %w", name, err)
+	}
+	return h.UID != seen.hypervisor.UID || !equal.Values(&h.Spec, &seen.hypervisor.Spec) ||
+		!equal.Values(&h.Annotations, &seen.hypervisor.Annotations), nil
+}
+
 // act does what the plan says, in its order: grants stop before an Evacuation is
 // made, what is decided is written before anything rests on it, and grants begin
 // last.
 func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Duration, error) {
 	host := seen.hypervisor.Name
+	if seen.behind {
+		return p.lookAgain, nil
+	}
+	if p.create != nil || p.status != nil && p.status.Proof != nil && seen.evacuation.Status.Proof == nil {
+		if unlike, err := r.unlike(ctx, seen); err != nil || unlike {
+			return conflictRetry, err
+		}
+	}
 	if p.refuse != "" {
 		r.Service.refuse(host, p.refuse)
 	}
@@ -34,6 +54,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 	}
 	if p.create != nil {
 		if !r.reserve(seen) {
+			r.waitTurn(host)
 			return seen.limits.Interval, nil
 		}
 		if err := r.create(ctx, seen, p.create); err != nil {
@@ -52,23 +73,26 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 		if err := r.writeMaintenance(ctx, seen, *p.maintenance); err != nil {
 			return 0, err
 		}
-		if p.tell == "MemoryFailure" {
-			r.Service.memoryFailureTaken(host)
-		}
 	}
+	before := aliveReason(seen.hypervisor)
 	if err := r.writeConditions(ctx, seen, p); err != nil {
 		return 0, err
 	}
-	if p.tell != "" && p.alive != nil {
-		kind := corev1.EventTypeNormal
-		if p.alive.Status != "True" {
-			kind = corev1.EventTypeWarning
+	r.announce(seen, p, before)
+	if p.unconfirm {
+		if err := r.unconfirm(ctx, seen); err != nil {
+			return 0, err
 		}
-		r.Events.Eventf(seen.hypervisor, nil, kind, p.tell, "HighAvailability", "%s", p.alive.Message)
+	}
+	if p.handled {
+		r.Service.eventsHandled(host, seen.memory.boot)
+	}
+	if p.turn {
+		r.waitTurn(host)
 	}
 	evacuation := ""
 	if seen.evacuation != nil {
-		evacuation = seen.evacuation.Name
+		evacuation = powerKey(seen.evacuation)
 	}
 	r.power.want(host, evacuation, p.power)
 	if p.evacuate {
@@ -85,6 +109,43 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 		return max(again, seen.limits.Interval), nil
 	}
 	return p.lookAgain, nil
+}
+
+// announce tells people what has happened. A doubt that has passed is no news.
+func (r *Reconciler) announce(seen observation, p plan, before string) {
+	tell := func(kind, reason, message string) {
+		r.Events.Eventf(seen.hypervisor, nil, kind, reason, "HighAvailability", "%s", message)
+	}
+	if p.tell != nil {
+		tell(corev1.EventTypeNormal, p.tell.reason, p.tell.message)
+	}
+	c := p.hostAlive
+	switch {
+	case c == nil || c.Reason == before || c.Reason == kvmv1.ReasonSuspect:
+	case c.Reason == kvmv1.ReasonOnline && (before == "" || before == kvmv1.ReasonSuspect || p.tell != nil):
+	case c.Status == "True":
+		tell(corev1.EventTypeNormal, c.Reason, c.Message)
+	default:
+		tell(corev1.EventTypeWarning, c.Reason, c.Message)
+	}
+}
+
+// waitTurn has a host looked at when another's fencing is over.
+func (r *Reconciler) waitTurn(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turns[host] = true
+}
+
+// unconfirm takes a person's confirmation away.
+func (r *Reconciler) unconfirm(ctx context.Context, seen observation) error {
+	after := seen.hypervisor.DeepCopy()
+	delete(after.Annotations, v1alpha1.AnnotationConfirmFenced)
+	if err := r.Client.Patch(ctx, after, client.MergeFromWithOptions(seen.hypervisor, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("take the confirmation of %s away: %w", after.Name, err)
+	}
+	*seen.hypervisor = *after
+	return nil
 }
 
 // evacuateHost is the VMs' turn, and its end.
@@ -170,9 +231,10 @@ func (r *Reconciler) writeRecord(ctx context.Context, seen observation, p plan) 
 		after.Annotations = map[string]string{}
 	}
 	after.Annotations[v1alpha1.AnnotationRunLease] = p.record.text()
-	if err := r.Client.Patch(ctx, after, client.MergeFrom(seen.hypervisor)); err != nil {
+	if err := r.Client.Patch(ctx, after, client.MergeFromWithOptions(seen.hypervisor, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("record the run lease of %s: %w", after.Name, err)
 	}
+	*seen.hypervisor = *after
 	return nil
 }
 
@@ -191,9 +253,9 @@ func (r *Reconciler) writeMaintenance(ctx context.Context, seen observation, m m
 
 func (r *Reconciler) writeConditions(ctx context.Context, seen observation, p plan) error {
 	after := seen.hypervisor.DeepCopy()
-	if p.alive != nil {
-		p.alive.Type, p.alive.LastTransitionTime = kvmv1.ConditionHostAlive, seen.wall
-		meta.SetStatusCondition(&after.Status.Conditions, *p.alive)
+	if p.hostAlive != nil {
+		p.hostAlive.Type, p.hostAlive.LastTransitionTime = kvmv1.ConditionHostAlive, seen.wall
+		meta.SetStatusCondition(&after.Status.Conditions, *p.hostAlive)
 	}
 	if p.enabled != nil {
 		p.enabled.Type, p.enabled.LastTransitionTime = kvmv1.ConditionHaEnabled, seen.wall

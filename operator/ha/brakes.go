@@ -16,6 +16,7 @@ import (
 // brakes are what may hold a new fencing. All are read at one moment.
 type brakes struct {
 	paused, dryRun bool
+	blind          bool // the leader may lead no more, or has not looked at all hosts of late
 	observer       bool // the leader hears too few to be trusted
 	outage         bool // the API does not answer, or has only just come back
 	storm          bool // of the host's zone
@@ -29,6 +30,8 @@ type brakes struct {
 // confirmation passes all but the pause and the dry run.
 func hold(b brakes, h *kvmv1.Hypervisor, confirmed bool, l Limits) (why string) {
 	switch {
+	case b.blind: // Then nothing of the rest is known either.
+		return "the HA service is not sure that it leads, or has not looked at all hosts for a while"
 	case b.paused:
 		return "the service is paused by ConfigMap ha: take paused away to let it go on"
 	case b.dryRun:
@@ -38,17 +41,24 @@ func hold(b brakes, h *kvmv1.Hypervisor, confirmed bool, l Limits) (why string) 
 	case b.observer:
 		return "the HA service hears fewer than half of the hosts: its own network is to blame rather than theirs"
 	case b.outage:
-		return fmt.Sprintf("the Kubernetes API does not answer, or has been back for less than %s", l.Settle)
+		return fmt.Sprintf("the Kubernetes API or this replica stood still, and has been back for less than %s", l.Settle)
 	case b.storm:
-		return fmt.Sprintf("too many of the zone's %d hosts are silent at once (storm): if they are dead, confirm them one by one", b.zone)
+		return fmt.Sprintf("too many of the zone's %d hosts are silent at once, or were less than %s ago (storm): if they are dead, confirm them one by one", b.zone, l.Settle)
 	case b.unheard > 0 && raging(b.silent+b.unheard, b.zone, l):
 		return fmt.Sprintf("the HA service's leader is new and has not heard %d of the zone's %d hosts yet: it may be a storm", b.unheard, b.zone)
 	case inMaintenance(h) && !meta.IsStatusConditionTrue(h.Status.Conditions, kvmv1.ConditionEvicting):
 		return fmt.Sprintf("the host is in maintenance (%s) by a person, and is not fenced: take it out of maintenance, or confirm that it runs nothing", h.Spec.Maintenance)
+	}
+	return turn(b, l)
+}
+
+// turn is the budget: why a host has to wait for another's end, "" if it has not.
+func turn(b brakes, l Limits) (why string) {
+	switch {
 	case b.fencingZone >= l.FencesZone:
-		return fmt.Sprintf("%d hosts of the zone are being fenced already; this one is next in turn", l.FencesZone)
+		return fmt.Sprintf("%d hosts of the zone are being fenced already; this one waits its turn", l.FencesZone)
 	case b.fencing >= l.FencesFleet:
-		return fmt.Sprintf("%d hosts are being fenced already; this one is next in turn", l.FencesFleet)
+		return fmt.Sprintf("%d hosts are being fenced already; this one waits its turn", l.FencesFleet)
 	}
 	return ""
 }

@@ -30,6 +30,7 @@ func TestHold(t *testing.T) {
 		want      string // part of why; "": nothing holds
 	}{
 		{"nothing", brakes{}, free, false, ""},
+		{"it may lead no more", brakes{blind: true}, free, true, "not sure that it leads"},
 		{"paused", brakes{paused: true}, free, false, "paused"},
 		{"paused holds even a confirmed one", brakes{paused: true}, free, true, "paused"},
 		{"dry run", brakes{dryRun: true}, free, true, "dry run"},
@@ -82,6 +83,19 @@ func TestStorm(t *testing.T) {
 	}
 	if s.see(2, 40, at(225), limits); s.closed {
 		t.Error("it stays closed although it has been calm")
+	}
+}
+
+func TestObserver(t *testing.T) {
+	for _, tt := range []struct {
+		heard, lost int
+		holds       bool
+	}{
+		{0, 0, true}, {1, 0, false}, {1, 1, true}, {2, 1, false}, {2, 2, true}, {3, 1, false}, {3, 2, true}, {10, 5, false}, {10, 6, true},
+	} {
+		if observer(tt.heard, tt.lost, limits) != tt.holds {
+			t.Errorf("%d of %d silent: want %v", tt.lost, tt.heard, tt.holds)
+		}
 	}
 }
 

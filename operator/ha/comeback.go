@@ -27,7 +27,7 @@ func (p *plan) comeBack(seen observation) {
 			p.power = wishOn
 			message += " and is being switched on"
 		}
-		p.say(seen, metav1.ConditionFalse, kvmv1.ReasonHostEmpty, message)
+		p.say(metav1.ConditionFalse, kvmv1.ReasonHostEmpty, message)
 		return
 	}
 	if e.Status.Phase == v1alpha1.EvacuationEvacuated {
@@ -36,12 +36,12 @@ func (p *plan) comeBack(seen observation) {
 	missing := p.missing(seen)
 	if missing == "" {
 		p.step(seen, v1alpha1.EvacuationDone, "Done", "the host is back in service")
-		p.say(seen, metav1.ConditionTrue, kvmv1.ReasonOnline, "The host's HA agent reports")
+		p.say(metav1.ConditionTrue, kvmv1.ReasonOnline, "The host's HA agent reports")
 		p.giveBack(seen)
-		p.tell, p.lookAgain = "Recovered", conflictRetry
+		p.tell, p.lookAgain = &happening{"Recovered", "The host is back in service"}, conflictRetry
 		return
 	}
-	p.say(seen, metav1.ConditionUnknown, kvmv1.ReasonRecovering, "The host is back, but not in service yet: "+missing)
+	p.say(metav1.ConditionUnknown, kvmv1.ReasonRecovering, "The host is back, but not in service yet: "+missing)
 }
 
 // missing is why a host that is back may not serve yet.

@@ -3,6 +3,7 @@
 package ha
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/api/kvm/v1alpha1"
-	"github.com/adit-hv/adit/internal/sabotage"
 )
 
 // mostDecisions is how many steps an Evacuation remembers.
@@ -28,6 +28,7 @@ type observation struct {
 	evacuation *v1alpha1.Evacuation  // the open one; nil: none
 	history    []v1alpha1.Evacuation // all of this host, the oldest first
 	behind     bool                  // the cache does not show our last write yet
+	ledAt      time.Duration         // from then on nobody but this leader grants
 	protected  int                   // VMs placed here that are restarted elsewhere
 
 	memory   hostMemory
@@ -56,15 +57,21 @@ type plan struct {
 	status      *v1alpha1.EvacuationStatus
 	later       *maintenance // to be given back, other than the Evacuation says
 	maintenance *maintenance
-	alive       *metav1.Condition
+	hostAlive   *metav1.Condition
 	enabled     *metav1.Condition
 	power       wish
 	evacuate    bool
 	relieve     bool // ask VMs that stand still for want of their disks to leave
 	policy      *policy
-	tell        string // an Event's reason; its message is alive's
+	handled     bool // what the host's events call for is on record
+	unconfirm   bool // take a person's confirmation away
+	tell        *happening
+	turn        bool // it waits for the end of another's fencing
 	lookAgain   time.Duration
 }
+
+// happening is an Event for people.
+type happening struct{ reason, message string }
 
 type maintenance struct{ mode, reason string }
 
@@ -85,7 +92,7 @@ func decide(seen observation) plan {
 		return plan{}
 	}
 	p := plan{enabled: enabled(seen)}
-	if seen.evacuation == nil && (p.enabled == nil || !h.Spec.HighAvailability) {
+	if seen.evacuation == nil && (p.enabled == nil || p.enabled.Reason == kvmv1.ReasonOnboarding || !h.Spec.HighAvailability) {
 		p.off(seen)
 		return p
 	}
@@ -102,9 +109,9 @@ func decide(seen observation) plan {
 		p.hold(seen)
 		p.evacuate = true
 		if e.Status.Phase == v1alpha1.EvacuationFenced {
-			p.say(seen, metav1.ConditionFalse, kvmv1.ReasonFenced, "The host runs nothing: "+e.Status.Proof.Message)
+			p.say(metav1.ConditionFalse, kvmv1.ReasonFenced, "The host runs nothing: "+e.Status.Proof.Message)
 		} else {
-			p.say(seen, metav1.ConditionFalse, kvmv1.ReasonEvacuating, "The host runs nothing, and its VMs are being started elsewhere")
+			p.say(metav1.ConditionFalse, kvmv1.ReasonEvacuating, "The host runs nothing, and its VMs are being started elsewhere")
 		}
 	case v1alpha1.EvacuationEvacuated, v1alpha1.EvacuationRecovering:
 		p.comeBack(seen)
@@ -140,14 +147,15 @@ func (p *plan) off(seen observation) {
 	if seen.memory.boot == "" || seen.now-seen.memory.last > 3*seen.limits.Interval {
 		return
 	}
-	record := leaseOf(seen.memory, true)
+	record := leaseOf(seen.memory, false)
 	p.record = &record
 	p.policy = &policy{boot: seen.memory.boot, off: true}
+	p.handled = seen.memory.memoryFailed != ""
 }
 
 // judgeHost is the table of a host without an open Evacuation.
 func (p *plan) judgeHost(seen observation) {
-	h, v := seen.hypervisor, seen.verdict
+	v := seen.verdict
 	p.lookAgain = seen.limits.Interval
 	switch {
 	case v.state == "":
@@ -155,46 +163,81 @@ func (p *plan) judgeHost(seen observation) {
 	case v.stranded:
 		p.begin(seen, v.message)
 		return
+	case v.state == kvmv1.ReasonSuspect && seen.brakes.observer:
+		return // Whoever hears hardly anybody has nothing to say about this one.
+	case v.state == kvmv1.ReasonUnreachable && seen.bootOnRecord() == "" && !seen.confirmed():
+		p.say(metav1.ConditionUnknown, v.state, v.message+". Its HA agent has never reported, so that it is left alone; look after its HA agent, or confirm that it runs nothing")
+		return
 	case v.state == kvmv1.ReasonUnreachable && seen.protected == 0:
-		p.say(seen, metav1.ConditionUnknown, v.state, v.message+". Nothing protected is placed on it, so that it is left alone")
+		p.say(metav1.ConditionUnknown, v.state, v.message+". Nothing protected is placed on it, so that it is left alone")
 		return
 	case v.state == kvmv1.ReasonUnreachable:
 		p.begin(seen, v.message)
 		return
 	case v.state == kvmv1.ReasonOnline:
-		p.lookAgain = 0
-		p.say(seen, metav1.ConditionTrue, v.state, v.message)
-		record := leaseOf(seen.memory, false)
-		p.record = &record
-		p.policy = &policy{boot: seen.memory.boot, grant: true}
-		p.relieve = seen.memory.strandedSince != 0 || seen.memory.pausedByIOErrors()
-		p.giveBackLate(seen)
-		if seen.memory.memoryFailed != "" && h.Spec.Maintenance == kvmv1.MaintenanceUnset {
-			p.maintenance = &maintenance{string(kvmv1.MaintenanceAuto), "uncorrectable memory error (" + seen.memory.memoryFailed + "): move the VMs away before the host dies"}
-			p.tell = "MemoryFailure"
-		}
+		p.online(seen)
 		return
 	}
-	p.say(seen, metav1.ConditionUnknown, v.state, v.message)
+	p.say(metav1.ConditionUnknown, v.state, v.message)
+}
+
+// online is a host that is heard and has what it needs.
+func (p *plan) online(seen observation) {
+	h := seen.hypervisor
+	p.lookAgain = 0
+	p.say(metav1.ConditionTrue, seen.verdict.state, seen.verdict.message)
+	p.recordLease(seen)
+	p.policy = &policy{boot: seen.memory.boot, grant: true}
+	p.relieve = seen.memory.strandedSince != 0 || seen.memory.pausedByIOErrors()
+	p.giveBackLate(seen)
+	if _, said := h.Annotations[v1alpha1.AnnotationConfirmFenced]; said {
+		p.unconfirm = true
+		p.tell = &happening{"ConfirmationWithdrawn", "The host is heard, so that the confirmation that it runs nothing is taken away"}
+	}
+	switch failed := seen.memory.memoryFailed; {
+	case failed == "":
+	case h.Spec.Maintenance != kvmv1.MaintenanceUnset:
+		p.handled = true
+	default:
+		p.maintenance = &maintenance{string(kvmv1.MaintenanceAuto), "uncorrectable memory error (" + failed + "): move the VMs away before the host dies"}
+		p.tell = &happening{"MemoryFailure", "Uncorrectable memory error (" + failed + "): the host is being emptied"}
+	}
+}
+
+// recordLease puts on record what a host reports of its lease. That its watchdog is
+// armed counts once a predecessor cannot have it disarmed any more.
+func (p *plan) recordLease(seen observation) {
+	record := leaseOf(seen.memory, true)
+	if have := seen.hypervisor.Annotations[v1alpha1.AnnotationRunLease]; record.Watchdog != "" && seen.memory.last < seen.ledAt && have != record.text() {
+		record.Watchdog = ""
+		p.lookAgain = seen.limits.Interval
+	}
+	p.record = &record
+}
+
+// bootOnRecord is the latest boot of the host that anybody knows of.
+func (seen observation) bootOnRecord() string { return cmp.Or(seen.memory.boot, seen.expiry.boot) }
+
+// confirmed says whether a person's word counts.
+func (seen observation) confirmed() bool {
+	word, _ := confirmed(seen.hypervisor, seen.wall.Time)
+	return word != nil && !seen.verdict.stranded
 }
 
 // begin makes the Evacuation, unless a brake holds.
 func (p *plan) begin(seen observation, why string) {
 	h := seen.hypervisor
-	word, problem := confirmed(h, seen.wall.Time)
-	if why2 := hold(seen.brakes, h, word != nil && !seen.verdict.stranded, seen.limits); why2 != "" {
-		if problem != "" {
-			why2 += "; " + problem
+	if brake := hold(seen.brakes, h, seen.confirmed(), seen.limits); brake != "" {
+		p.turn = brake == turn(seen.brakes, seen.limits)
+		if _, problem := confirmed(h, seen.wall.Time); problem != "" {
+			brake += "; " + problem
 		}
-		p.say(seen, metav1.ConditionUnknown, kvmv1.ReasonHeld, why+". Held: "+why2)
+		p.say(metav1.ConditionUnknown, kvmv1.ReasonHeld, why+". Held: "+brake)
 		if seen.verdict.stranded { // It is heard, and goes on.
+			p.recordLease(seen)
 			p.policy = &policy{boot: seen.memory.boot, grant: true}
 		}
 		return
-	}
-	boot := seen.memory.boot
-	if boot == "" {
-		boot = seen.expiry.boot
 	}
 	number := 1
 	if n := len(seen.history); n > 0 {
@@ -206,110 +249,13 @@ func (p *plan) begin(seen observation, why string) {
 			Name:   fmt.Sprintf("%s-%d", h.Name, number),
 			Labels: map[string]string{v1alpha1.LabelEvacuated: h.Name},
 		},
-		Spec: v1alpha1.EvacuationSpec{Hypervisor: h.Name, Boot: boot},
+		Spec: v1alpha1.EvacuationSpec{Hypervisor: h.Name, Boot: seen.bootOnRecord()},
 	}
 	if h.Spec.Maintenance != kvmv1.MaintenanceHA {
 		p.create.Spec.Maintenance, p.create.Spec.MaintenanceReason = string(h.Spec.Maintenance), h.Spec.MaintenanceReason
 	}
-	p.say(seen, metav1.ConditionUnknown, kvmv1.ReasonFencing, why)
-	p.tell = "Fencing"
+	p.say(metav1.ConditionUnknown, kvmv1.ReasonFencing, why)
 	p.lookAgain = conflictRetry
-}
-
-// fence looks for a proof, and goes the ways to one.
-func (p *plan) fence(seen observation) {
-	e := seen.evacuation
-	p.hold(seen)
-	p.lookAgain = seen.limits.Interval
-	heard := seen.memory.last != 0 && seen.now-seen.memory.last < 3*seen.limits.Interval
-	ordered := e.Status.Power != nil && e.Status.Power.Ordered != nil
-	if kind, message := p.prove(seen, heard); kind != "" {
-		p.step(seen, v1alpha1.EvacuationFenced, "Fenced", message)
-		p.status.Proof = &v1alpha1.Proof{Kind: kind, Message: message, At: seen.wall}
-		p.say(seen, metav1.ConditionFalse, kvmv1.ReasonFenced, "The host runs nothing: "+message)
-		p.tell, p.lookAgain = "Fenced", conflictRetry
-		return
-	}
-	if heard && seen.memory.boot == e.Spec.Boot && !ordered && !seen.verdict.stranded && !seen.memory.lease.GetLapsed() && seen.memory.writable() {
-		p.step(seen, v1alpha1.EvacuationCancelled, "Cancelled", "the host is heard again, in the same boot and with its run lease")
-		p.say(seen, metav1.ConditionTrue, kvmv1.ReasonOnline, seen.verdict.message)
-		p.giveBack(seen)
-		p.tell, p.lookAgain = "Cancelled", conflictRetry
-		return
-	}
-	_, missing := seen.expiry.expired()
-	// A host that is heard is given the time to stop its VMs by itself, and one
-	// that has booted anew the time to say so twice.
-	overdue := seen.now-max(seen.expiry.granted, seen.expiry.ledAt) > seen.expiry.terms.safe(seen.limits.Margin)
-	rebooted := heard && seen.memory.boot != e.Spec.Boot
-	useController := seen.hasPower == "" && !rebooted && (ordered || !heard || overdue)
-	reason, message := kvmv1.ReasonFencing, ""
-	switch {
-	case useController && !ordered:
-		p.step(seen, v1alpha1.EvacuationFencing, "PowerOff", "the management controller is about to be told to switch the host off")
-		p.status.Power = &v1alpha1.PowerRecord{Ordered: &seen.wall, Attempts: 1}
-		message = "Switching the host off"
-	case useController:
-		p.power = wishOff
-		message = "Switching the host off and making sure"
-		if seen.power.problem != "" {
-			message = "The management controller does not help: " + seen.power.problem
-		}
-		p.noteTrouble(seen)
-	case seen.hasPower != "":
-		message = "No management controller: " + seen.hasPower
-	default:
-		message = "The host is stopping its protected VMs"
-	}
-	if hopeless := !seen.expiry.armed && (seen.hasPower != "" || seen.power.problem != ""); hopeless {
-		reason = kvmv1.ReasonUnproven
-		message += ". " + confirmHow(seen.hypervisor.Name)
-	}
-	if _, problem := confirmed(seen.hypervisor, seen.wall.Time); problem != "" {
-		message += "; " + problem
-	}
-	p.say(seen, metav1.ConditionUnknown, reason, message+". Of its run lease: "+missing)
-}
-
-// confirmHow says what a person can do.
-func confirmHow(host string) string {
-	return fmt.Sprintf("If you know that %s runs nothing and cannot come back unseen, say so with annotation %s on its Hypervisor: \"WHO until TIME: REASON\"", host, v1alpha1.AnnotationConfirmFenced)
-}
-
-// prove finds what shows that the host runs nothing.
-func (p *plan) prove(seen observation, heard bool) (v1alpha1.ProofKind, string) {
-	e := seen.evacuation
-	if sabotage.On(sabotage.NoProof) {
-		return v1alpha1.ProofLeaseExpired, "sabotage: none is needed"
-	}
-	if seen.power.proof != "" && seen.power.evacuation == e.Name {
-		return v1alpha1.ProofPowerOff, seen.power.proof
-	}
-	if e.Spec.Boot != "" && heard && seen.memory.boot != e.Spec.Boot && seen.memory.granted == 0 && seen.memory.last-seen.memory.first >= 2*seen.limits.Interval {
-		return v1alpha1.ProofNewBoot, "the host reports from a later boot, " + seen.memory.boot
-	}
-	if e.Spec.Boot != "" && heard && stopped(seen.memory, e.Spec.Boot, seen.memory.granted) {
-		return v1alpha1.ProofStopped, "the host itself has stopped its protected VMs, since its run lease has lapsed"
-	}
-	if proof, _ := seen.expiry.expired(); proof != "" && seen.expiry.boot == e.Spec.Boot {
-		return v1alpha1.ProofLeaseExpired, proof
-	}
-	if word, _ := confirmed(seen.hypervisor, seen.wall.Time); word != nil && !heard {
-		return v1alpha1.ProofConfirmed, word.who + " has confirmed it: " + word.why
-	}
-	return "", ""
-}
-
-// noteTrouble keeps the controller's latest trouble, once for each kind.
-func (p *plan) noteTrouble(seen observation) {
-	record := seen.evacuation.Status.Power
-	if seen.power.problem == "" || record == nil || record.LastError == seen.power.problem {
-		return
-	}
-	p.step(seen, v1alpha1.EvacuationFencing, "PowerTrouble", seen.power.problem)
-	next := *record
-	next.LastError, next.Attempts = seen.power.problem, max(record.Attempts, int32(seen.power.attempts))
-	p.status.Power = &next
 }
 
 // step moves the Evacuation on and writes down why.
@@ -324,8 +270,8 @@ func (p *plan) step(seen observation, phase v1alpha1.EvacuationPhase, what, mess
 }
 
 // say sets HostAlive.
-func (p *plan) say(_ observation, status metav1.ConditionStatus, reason, message string) {
-	p.alive = condition(status, reason, message)
+func (p *plan) say(status metav1.ConditionStatus, reason, message string) {
+	p.hostAlive = condition(status, reason, message)
 }
 
 // open says whether an Evacuation is not over.

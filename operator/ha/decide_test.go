@@ -29,6 +29,7 @@ func dead(changes ...func(*observation)) observation {
 			evidence: evidence{now: 1000 * seconds, limits: limits}, terms: usual, armed: true, boot: "b",
 			granted: 970 * seconds, ledAt: 10 * seconds,
 		},
+		ledAt: 10 * seconds,
 	}
 	for _, change := range changes {
 		change(&seen)
@@ -49,10 +50,12 @@ func memory(boot string, last time.Duration) hostMemory {
 func heard(boot string) func(*observation) {
 	return func(seen *observation) {
 		first := seen.memory.first
-		if boot != seen.memory.boot {
+		anew := boot != seen.memory.boot
+		if anew {
 			first = 900 * seconds
 		}
 		seen.memory = memory(boot, 999*seconds)
+		seen.memory.lease.Valid = !anew
 		seen.memory.first, seen.memory.granted = first, 0
 		seen.verdict = verdict{state: kvmv1.ReasonOnline, message: "reports"}
 	}
@@ -76,6 +79,11 @@ func evacuating(phase v1alpha1.EvacuationPhase, changes ...func(*v1alpha1.Evacua
 
 func ordered(e *v1alpha1.Evacuation) {
 	e.Status.Power = &v1alpha1.PowerRecord{Ordered: &midday, Attempts: 1}
+}
+
+// confirm is a person's word.
+func confirm(o *observation) {
+	o.hypervisor.Annotations = map[string]string{v1alpha1.AnnotationConfirmFenced: "ann until 2026-01-02T13:00:00Z: unplugged"}
 }
 
 func TestDecideWithoutEvacuation(t *testing.T) {
@@ -107,6 +115,50 @@ func TestDecideWithoutEvacuation(t *testing.T) {
 				t.Error(p.create.Name)
 			}
 		}},
+		{"one that was never heard of is left alone: high availability has not begun there", dead(func(o *observation) {
+			o.memory, o.expiry = hostMemory{}, expiry{}
+		}), kvmv1.ReasonUnreachable, false, nil},
+		{"unless a person says that it is dead", dead(func(o *observation) {
+			o.memory, o.expiry = hostMemory{}, expiry{}
+		}, confirm), kvmv1.ReasonFencing, true, nil},
+		{"one that only the record knows is fenced", dead(func(o *observation) { o.memory = hostMemory{} }), kvmv1.ReasonFencing, true, func(t *testing.T, p plan) {
+			if p.create.Spec.Boot != "b" {
+				t.Error(p.create.Spec.Boot)
+			}
+		}},
+		{"a doubt of one that hears hardly anybody is not worth saying", dead(func(o *observation) {
+			o.verdict.state, o.brakes.observer = kvmv1.ReasonSuspect, true
+		}), "", false, nil},
+		{"one in whose turn it is not waits", dead(func(o *observation) { o.brakes.fencing = 10 }), kvmv1.ReasonHeld, false, func(t *testing.T, p plan) {
+			if !p.turn {
+				t.Error("nobody will wake it")
+			}
+		}},
+		{"whoever confirmed a host that is heard was wrong", with(online, confirm), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if !p.unconfirm || p.tell == nil {
+				t.Error("the word would count when it falls silent next")
+			}
+		}},
+		{"what a predecessor may have told it to do counts more than what it says", with(online, func(o *observation) { o.ledAt = 1000 * seconds }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.record.Watchdog != "" || p.lookAgain == 0 {
+				t.Errorf("%+v", p.record)
+			}
+		}},
+		{"unless it is on record already", with(online, func(o *observation) {
+			o.ledAt = 1000 * seconds
+			o.hypervisor.Annotations = map[string]string{v1alpha1.AnnotationRunLease: leaseOf(o.memory, true).text()}
+		}), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.record.Watchdog == "" {
+				t.Errorf("%+v", p.record)
+			}
+		}},
+		{"while it is onboarded nobody is watched over", with(online, func(o *observation) {
+			o.hypervisor.Status.Conditions = []metav1.Condition{{Type: kvmv1.ConditionOnboarding, Status: metav1.ConditionTrue, Reason: kvmv1.ReasonTesting}}
+		}), "", false, func(t *testing.T, p plan) {
+			if p.policy == nil || !p.policy.off || p.enabled.Reason != kvmv1.ReasonOnboarding {
+				t.Errorf("policy %+v, HaEnabled %+v", p.policy, p.enabled)
+			}
+		}},
 		{"one with nothing to save is left alone", dead(func(o *observation) { o.protected = 0 }), kvmv1.ReasonUnreachable, false, nil},
 		{"a doubt is no verdict", dead(func(o *observation) { o.verdict.state = kvmv1.ReasonSuspect }), kvmv1.ReasonSuspect, false, nil},
 		{"one whose VMs live is left alone", dead(func(o *observation) { o.verdict.state = kvmv1.ReasonIsolated }), kvmv1.ReasonIsolated, false, nil},
@@ -130,8 +182,15 @@ func TestDecideWithoutEvacuation(t *testing.T) {
 			}
 		}},
 		{"memory that failed: its VMs leave while they can", with(online, func(o *observation) { o.memory.memoryFailed = "vm" }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
-			if p.maintenance == nil || p.maintenance.mode != string(kvmv1.MaintenanceAuto) {
-				t.Errorf("%+v", p.maintenance)
+			if p.maintenance == nil || p.maintenance.mode != string(kvmv1.MaintenanceAuto) || p.handled {
+				t.Errorf("%+v, handled %v before it is written", p.maintenance, p.handled)
+			}
+		}},
+		{"and once that is on record, a person may put the host back", with(online, func(o *observation) {
+			o.memory.memoryFailed, o.hypervisor.Spec.Maintenance = "vm", kvmv1.MaintenanceAuto
+		}), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.maintenance != nil || !p.handled {
+				t.Errorf("%+v, handled %v", p.maintenance, p.handled)
 			}
 		}},
 		{"maintenance that a leader left behind is given back", with(online, evacuating(v1alpha1.EvacuationDone, func(e *v1alpha1.Evacuation) {
@@ -159,22 +218,19 @@ func TestDecideWithoutEvacuation(t *testing.T) {
 }
 
 func reasonOfPlan(p plan) string {
-	if p.alive == nil {
+	if p.hostAlive == nil {
 		return ""
 	}
-	return p.alive.Reason
+	return p.hostAlive.Reason
 }
 
 func TestFencing(t *testing.T) {
 	proven := func(proof, of string) func(*observation) {
-		return func(o *observation) { o.power = powerMemory{evacuation: of, wish: wishOff, proof: proof} }
+		return func(o *observation) { o.power = powerMemory{evacuation: of + "/", wish: wishOff, proof: proof} }
 	}
 	expired := func(o *observation) {
 		o.expiry.granted = 900 * seconds
 		o.expiry.sightings = []sighting{{at: o.now, storage: true, boot: "b", still: 90 * seconds}}
-	}
-	confirm := func(o *observation) {
-		o.hypervisor.Annotations = map[string]string{v1alpha1.AnnotationConfirmFenced: "ann until 2026-01-02T13:00:00Z: unplugged"}
 	}
 	lapsed := func(stopped bool) func(*observation) {
 		return func(o *observation) {
@@ -204,20 +260,33 @@ func TestFencing(t *testing.T) {
 		{"it reports from a later boot", dead(told, heard("c")), v1alpha1.ProofNewBoot, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
 		{"a single report of another boot may be an old one", dead(told, heard("c"), func(o *observation) { o.memory.first = o.memory.last }), "", "", kvmv1.ReasonFencing, wishNothing},
 		{"a later boot that was granted proves nothing", dead(told, heard("c"), func(o *observation) { o.memory.granted = 995 * seconds }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"a later boot that says it has a lease has it from somebody", dead(told, heard("c"), func(o *observation) { o.memory.lease.Valid = true }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"or that it needs none", dead(told, heard("c"), func(o *observation) { o.memory.lease.Off = true }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"or that has something running", dead(told, heard("c"), func(o *observation) {
+			o.memory.instances = map[string]*hav1.Instance{"u": {Uuid: "u", State: "running", Protected: true}}
+		}), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"what a later boot said before a predecessor's last grant", dead(told, heard("c"), func(o *observation) { o.ledAt = 999 * seconds }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"one that may lead no more proves nothing", dead(told, proven("off twice", "kvm-1-4"), func(o *observation) { o.brakes.blind = true }), "", "", kvmv1.ReasonFencing, wishOff},
+		{"a namesake's readings are no proof", dead(told, proven("off twice", "kvm-1-4"), func(o *observation) { o.evacuation.UID = "2" }), "", "", kvmv1.ReasonFencing, wishOff},
+		{"its lease has run out, says the arithmetic, and it reports", dead(told, expired, heard("b")), "", "", kvmv1.ReasonFencing, wishOff},
+		{"it stopped before a predecessor's last grant", dead(fencing, heard("b"), lapsed(true), func(o *observation) { o.ledAt = 999 * seconds }), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"its heartbeat moves again before anything was done", dead(fencing, func(o *observation) { o.verdict.state = kvmv1.ReasonIsolated }), "", v1alpha1.EvacuationCancelled, "", wishNothing},
+		{"its heartbeat moves again after the order", dead(told, func(o *observation) { o.verdict.state = kvmv1.ReasonIsolated }), "", "", kvmv1.ReasonFencing, wishOff},
+		{"one nobody had heard of is heard", dead(fencing, heard("c"), func(o *observation) { o.evacuation.Spec.Boot = "" }), "", v1alpha1.EvacuationCancelled, "", wishNothing},
 		{"it has stopped its VMs itself", dead(fencing, heard("b"), lapsed(true)), v1alpha1.ProofStopped, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
 		{"it is still stopping them", dead(fencing, heard("b"), lapsed(false)), "", "", kvmv1.ReasonFencing, wishNothing},
 		{"it says stopped and lists one that runs", dead(fencing, heard("b"), lapsed(true), func(o *observation) {
 			o.memory.instances = map[string]*hav1.Instance{"u": {Uuid: "u", State: "running", Protected: true}}
 		}), "", "", kvmv1.ReasonFencing, wishNothing},
-		{"heard again before anything was done", dead(fencing, heard("b")), "", v1alpha1.EvacuationCancelled, kvmv1.ReasonOnline, wishNothing},
+		{"heard again before anything was done", dead(fencing, heard("b")), "", v1alpha1.EvacuationCancelled, "", wishNothing},
 		{"heard again after the order: it may still be carried out", dead(told, heard("b"), func(o *observation) { o.expiry.granted = 940 * seconds }), "", "", kvmv1.ReasonFencing, wishOff},
 		{"no controller and no watchdog: a person is needed", dead(fencing, noPower, func(o *observation) { o.expiry.armed = false }), "", "", kvmv1.ReasonUnproven, wishNothing},
 		{"no controller, but a lease that will end", dead(fencing, noPower), "", "", kvmv1.ReasonFencing, wishNothing},
 		{"a controller in trouble is written down", dead(told, func(o *observation) {
-			o.power = powerMemory{evacuation: "kvm-1-4", wish: wishOff, problem: "no answer"}
+			o.power = powerMemory{evacuation: "kvm-1-4/", wish: wishOff, problem: "no answer"}
 		}), "", v1alpha1.EvacuationFencing, kvmv1.ReasonFencing, wishOff},
 		{"and without a watchdog a person is needed", dead(told, func(o *observation) {
-			o.power, o.expiry.armed = powerMemory{evacuation: "kvm-1-4", wish: wishOff, problem: "no answer"}, false
+			o.power, o.expiry.armed = powerMemory{evacuation: "kvm-1-4/", wish: wishOff, problem: "no answer"}, false
 		}), "", v1alpha1.EvacuationFencing, kvmv1.ReasonUnproven, wishOff},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,13 +308,13 @@ func TestFencing(t *testing.T) {
 			if phase != v1alpha1.EvacuationCancelled && (p.refuse == "" || p.policy != nil) {
 				t.Error("it may get a grant")
 			}
-			if p.alive.Status == metav1.ConditionFalse && proof == "" {
+			if p.hostAlive != nil && p.hostAlive.Status == metav1.ConditionFalse && proof == "" {
 				t.Error("called dead without a proof")
 			}
 		})
 	}
-	if p := decide(dead(fencing, noPower, func(o *observation) { o.expiry.armed = false })); !strings.Contains(p.alive.Message, v1alpha1.AnnotationConfirmFenced) {
-		t.Errorf("%q does not say how to confirm", p.alive.Message)
+	if p := decide(dead(fencing, noPower, func(o *observation) { o.expiry.armed = false })); !strings.Contains(p.hostAlive.Message, v1alpha1.AnnotationConfirmFenced) {
+		t.Errorf("%q does not say how to confirm", p.hostAlive.Message)
 	}
 }
 

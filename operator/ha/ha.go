@@ -134,7 +134,8 @@ func Setup(mgr manager.Manager, o Options) (*Service, error) {
 		o: o, Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
 		Service: newService(o), power: newPowerRoom(), Events: mgr.GetEventRecorder("ha"),
 		victims: newEvacuator(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, o.Limits.PerFleet),
-		doubts:  map[string]doubt{}, zones: map[string]*storm{}, fences: map[string]string{}, last: map[string]*v1alpha1.Evacuation{},
+		doubts:  map[string]doubt{}, zones: map[string]*storm{}, fences: map[string]string{}, turns: map[string]bool{},
+		last: map[string]*v1alpha1.Evacuation{}, lastAt: map[string]time.Duration{},
 	}
 	r.api.limits = o.Limits
 	if err := r.watch(mgr); err != nil {
@@ -159,10 +160,14 @@ type Reconciler struct {
 	doubts map[string]doubt // by host, while it is silent
 	api    outage
 	lead   leadership
+	rounds time.Duration // when the latest began; 0: none has
+	begun  bool          // one has woken all hosts; only rounds use it
 	zones  map[string]*storm
 	fleet  fleetView
 	fences map[string]string               // zone by host: Evacuations that seek a proof
+	turns  map[string]bool                 // hosts that wait for another's
 	last   map[string]*v1alpha1.Evacuation // by host: our last write, until the cache shows it
+	lastAt map[string]time.Duration        // and when that was
 }
 
 // Reconcile observes, decides and acts. The request without a name is the
@@ -171,8 +176,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if req.Name == "" {
 		return r.round(ctx)
 	}
-	if !r.recalled() {
-		return ctrl.Result{}, nil
+	if r.led() == 0 {
+		return ctrl.Result{}, nil // The first round wakes everybody.
 	}
 	seen, err := r.observe(ctx, req.Name)
 	if err != nil {
@@ -192,9 +197,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // failed turns an error into when to look again. A lost race is none; anything
 // else may be the API's trouble, which the brakes want to know.
 func (r *Reconciler) failed(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}
 	r.apiAnswered(false)
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	return ctrl.Result{}, err
 }

@@ -4,9 +4,11 @@ package ha
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	hav1 "github.com/adit-hv/adit/api/ha/v1"
@@ -22,6 +24,7 @@ func leading(t *testing.T) (*Service, *steady) {
 	c := &steady{now: 100 * seconds}
 	s := newService(Options{Steady: c, Clock: clocktesting.NewFakePassiveClock(midday.Time), Limits: limits})
 	s.lead(c.now + sureFor)
+	s.meet("a")
 	s.setPolicy("a", policy{boot: "b", grant: true})
 	return s, c
 }
@@ -126,22 +129,124 @@ func TestInstancesFollowReports(t *testing.T) {
 	}
 }
 
-func TestEventsAreTakenOnce(t *testing.T) {
-	s, _ := leading(t)
-	failed := func(seq uint64) func(*hav1.ReportRequest) {
-		return func(r *hav1.ReportRequest) {
-			r.Events = []*hav1.Event{{Seq: seq, Kind: "memory-failure", Uuid: "x"}}
+func TestOfTwoBootsTheLaterCounts(t *testing.T) {
+	s, c := leading(t)
+	up := func(d time.Duration) func(*hav1.ReportRequest) {
+		return func(r *hav1.ReportRequest) { r.Uptime = durationpb.New(d) }
+	}
+	goesBy := func(want string) {
+		t.Helper()
+		if h, _ := s.snapshot("a"); h.boot != want {
+			t.Errorf("it goes by boot %s, not %s", h.boot, want)
 		}
 	}
-	if out := send(t, s, report("b", 1, 1, failed(7))); out.Events != 7 {
-		t.Errorf("taken up to %d", out.Events)
+	send(t, s, report("c", 1, 1, up(2*seconds)))
+	goesBy("c")
+	c.now += seconds
+	send(t, s, report("b", 7, 99, up(80*seconds)))
+	goesBy("c") // The last word of the boot before, which this leader had not heard.
+	c.now += time.Hour
+	send(t, s, report("d", 1, 1, up(2*seconds)))
+	goesBy("d")
+	send(t, s, report("c", 1, 9, up(time.Hour)))
+	goesBy("d")
+}
+
+func TestNobodyIsRememberedWhoIsNotThere(t *testing.T) {
+	s, _ := leading(t)
+	s.forget("a")
+	if out := send(t, s, report("b", 1, 1)); out.Granted || !out.Leader || !out.Resync || out.Refused == "" {
+		t.Errorf("%+v", out)
 	}
-	if h, _ := s.snapshot("a"); h.memoryFailed != "x" {
+	if _, known := s.snapshot("a"); known {
+		t.Error("it is remembered")
+	}
+}
+
+// A leader that was overtaken in its sleep must not have a watchdog disarmed on
+// which its successor relies.
+func TestOff(t *testing.T) {
+	s, c := leading(t)
+	armed := func(r *hav1.ReportRequest) { r.Watchdog = &hav1.Watchdog{Present: true, Armed: true} }
+	s.setPolicy("a", policy{boot: "b", off: true})
+	if out := send(t, s, report("b", 1, 1, armed)); !out.Off || out.Granted || out.Refused != "" {
+		t.Errorf("%+v", out)
+	}
+	if h, _ := s.snapshot("a"); h.watchdog.GetArmed() {
+		t.Error("a watchdog that is about to be disarmed is relied on")
+	}
+	if out := send(t, s, report("x", 1, 1)); out.Off {
+		t.Error("a boot that is not on record is told to disarm")
+	}
+	s = newService(Options{Steady: c, Limits: limits}) // Another leader, who does not know yet that it is none.
+	s.lead(c.now + sureFor)
+	s.meet("a")
+	s.setPolicy("a", policy{boot: "b", off: true})
+	c.now += sureFor
+	if out := send(t, s, report("b", 1, 2, armed)); out.Off || out.Refused == "" {
+		t.Errorf("%+v", out)
+	}
+	if h, _ := s.snapshot("a"); !h.watchdog.GetArmed() {
+		t.Error("what it says counts")
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	s, _ := leading(t)
+	for boot := range 100 {
+		send(t, s, report(fmt.Sprint(boot), 1, 1))
+	}
+	if h := s.hosts["a"]; len(h.pastBoots) != mostPastBoots {
+		t.Errorf("%d boots", len(h.pastBoots))
+	}
+	if out := send(t, s, report("98", 1, 2)); out.Resync || s.hosts["a"].boot != "99" {
+		t.Error("a boot that is over is heard again")
+	}
+	resync := false
+	for seq := uint64(2); seq < 8; seq++ {
+		out := send(t, s, report("99", 1, seq, func(r *hav1.ReportRequest) {
+			r.Full, r.Base = false, seq-1
+			for i := range 1000 {
+				r.Instances = append(r.Instances, &hav1.Instance{Uuid: fmt.Sprint(seq, i)})
+			}
+		}))
+		resync = resync || out.Resync
+	}
+	if n := len(s.hosts["a"].instances); n > mostInstances || !resync {
+		t.Errorf("%d instances of one host, resync %v", n, resync)
+	}
+}
+
+// What a leader was told and has not written down its successor has to be told,
+// too.
+func TestEventsAreTakenWhenTheyAreOnRecord(t *testing.T) {
+	s, _ := leading(t)
+	woken := 0
+	s.onNews(func(string) { woken++ })
+	events := func(kinds ...string) func(*hav1.ReportRequest) {
+		return func(r *hav1.ReportRequest) {
+			for i, kind := range kinds {
+				r.Events = append(r.Events, &hav1.Event{Seq: uint64(i + 1), Kind: kind, Uuid: fmt.Sprint("vm-", i+1)})
+			}
+		}
+	}
+	say := func(seq, want uint64, news bool, r func(*hav1.ReportRequest)) {
+		t.Helper()
+		before := woken
+		if out := send(t, s, report("b", 1, seq, r)); out.Events != want || (woken > before) != news {
+			t.Errorf("taken up to %d, woken %d times; want %d, %v", out.Events, woken-before, want, news)
+		}
+	}
+	say(1, 2, true, events("lifecycle", "lifecycle"))
+	say(2, 2, true, events("lifecycle", "lifecycle", "memory-failure", "memory-failure"))
+	if h, _ := s.snapshot("a"); h.memoryFailed != "vm-3" {
 		t.Errorf("%q", h.memoryFailed)
 	}
-	if out := send(t, s, report("b", 1, 2, failed(7))); out.Events != 7 {
-		t.Errorf("taken up to %d", out.Events)
-	}
+	say(3, 2, false, events("lifecycle", "lifecycle", "memory-failure", "memory-failure"))
+	s.eventsHandled("a", "another boot")
+	say(4, 2, false, events())
+	s.eventsHandled("a", "b")
+	say(5, 4, false, events())
 }
 
 func TestOnlyNewsWakes(t *testing.T) {
@@ -169,8 +274,8 @@ func TestOnlyNewsWakes(t *testing.T) {
 
 func TestWitnessesAreKeptOfHostsWeKnow(t *testing.T) {
 	s, c := leading(t)
-	s.setPolicy("w", policy{boot: "b", grant: true})
-	s.assign(map[string][]string{"w": {"a"}})
+	s.meet("w")
+	s.assign(map[string][]string{"w": {"a"}}, c.now)
 	say := func(seq uint64, lapsed bool) {
 		send(t, s, &hav1.ReportRequest{Host: "w", Boot: "b", Epoch: 1, Seq: seq, Full: true, Witnesses: []*hav1.Witness{
 			{Host: "a", Storage: true, Boot: "b", Lapsed: lapsed}, {Host: "stranger", Storage: true},

@@ -12,17 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// sureFor is how long after a look that showed it as holder a replica surely
-// leads: a successor has to wait longer than that for the Lease to run out
-// (controller-runtime's lease duration is 15 s).
+// sureFor is for how long after a look that showed it as holder a replica grants
+// leases. Another may be holder a moment after the look; it reckons with grants of
+// its predecessor for as long, from when it has become holder.
 const sureFor = 10 * time.Second
 
 // leadership is what this replica knows of its own.
 type leadership struct {
-	since  time.Duration // of the first look that showed it; 0: none yet
+	since  time.Duration // it is holder and knows what was decided; 0: not yet
 	holder string        // of the Lease then, and its transitions
-
-	recalled bool // what predecessors decided is known: before, nothing is decided
 }
 
 // grantsFrom is when predecessors have surely stopped to grant leases.
@@ -41,11 +39,6 @@ func (r *Reconciler) look(ctx context.Context) error {
 			return err
 		}
 	}
-	r.mu.Lock()
-	if r.lead.since == 0 {
-		r.lead.since = max(r.o.Steady.Elapsed(), 1)
-	}
-	r.mu.Unlock()
 	r.Service.lead(began + sureFor)
 	return nil
 }

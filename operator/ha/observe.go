@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
@@ -34,8 +36,12 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 		return seen, fmt.Errorf("read Hypervisor %s: %w", host, err)
 	}
 	seen.hypervisor = &h
+	r.Service.meet(host)
 	if err := r.observeEvacuations(ctx, host, &seen); err != nil {
 		return seen, err
+	}
+	if seen.behind {
+		return seen, r.lookForLost(ctx, host)
 	}
 	var vms kubevirtv1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &vms, client.MatchingFields{indexHost: host}, client.UnsafeDisableDeepCopy); err != nil {
@@ -67,6 +73,7 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 	seen.brakes = brakes{
 		paused: r.fleet.paused, dryRun: r.fleet.dryRun, observer: r.fleet.observer,
 		outage: r.api.holds(seen.now), storm: r.zones[zone] != nil && r.zones[zone].closed,
+		blind:  r.fleet.at == 0 || seen.now-r.fleet.at > 2*r.o.Limits.Interval || !r.Service.sure(seen.now),
 		silent: r.fleet.silent[zone], zone: r.fleet.hosts[zone], unheard: r.fleet.unheard[zone],
 	}
 	for _, z := range r.fences { // In any order: they are counted.
@@ -75,12 +82,12 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 			seen.brakes.fencingZone++
 		}
 	}
-	ledAt := r.lead.grantsFrom()
+	seen.ledAt = r.lead.grantsFrom()
 	r.mu.Unlock()
 
 	seen.lost = seen.lost && e.othersWrite
 	seen.verdict = judge(e)
-	seen.expiry = expiry{evidence: e, terms: times, armed: armed, boot: record.Boot, granted: memory.granted, ledAt: ledAt}
+	seen.expiry = expiry{evidence: e, terms: times, armed: armed, boot: record.Boot, granted: memory.granted, ledAt: seen.ledAt}
 	seen.power = r.power.memory(host)
 	if r.o.Power == nil {
 		seen.hasPower = "the HA service knows of none"
@@ -121,24 +128,69 @@ func (r *Reconciler) observeEvacuations(ctx context.Context, host string, seen *
 	if e := seen.evacuation; e != nil && e.Status.Proof == nil {
 		r.fences[host] = seen.hypervisor.Labels[kvmv1.LabelZone]
 	} else {
-		delete(r.fences, host)
+		r.release(host)
 	}
 	return nil
+}
+
+// release gives a place among those that are being fenced to the next in turn. The
+// caller holds the lock.
+func (r *Reconciler) release(host string) {
+	if _, had := r.fences[host]; !had {
+		return
+	}
+	delete(r.fences, host)
+	for _, next := range sortedKeys(r.turns) {
+		if r.queue != nil {
+			r.queue.Add(ctrl.Request{NamespacedName: client.ObjectKey{Name: next}})
+		}
+	}
+	clear(r.turns)
 }
 
 // wrote remembers a write of ours until the cache shows it.
 func (r *Reconciler) wrote(e *v1alpha1.Evacuation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last[e.Spec.Hypervisor] = e
+	r.last[e.Spec.Hypervisor], r.lastAt[e.Spec.Hypervisor] = e, r.o.Steady.Elapsed()
 }
+
+// lookForLost asks the API itself about a write of ours that the cache does not
+// show for long: somebody may have deleted the Evacuation, and then nobody waits
+// for it.
+func (r *Reconciler) lookForLost(ctx context.Context, host string) error {
+	r.mu.Lock()
+	wrote, since := r.last[host], r.o.Steady.Elapsed()-r.lastAt[host]
+	r.mu.Unlock()
+	if wrote == nil || since < lostAfter {
+		return nil
+	}
+	var e v1alpha1.Evacuation
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(wrote), &e)
+	switch {
+	case err == nil && e.UID == wrote.UID:
+		return nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("read Evacuation %s: %w", wrote.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.last, host)
+	return nil
+}
+
+// lostAfter is how long a cache is given to show what was written: far longer than
+// one that works takes.
+const lostAfter = 10 * time.Second
 
 // forget drops a host whose Hypervisor is gone.
 func (r *Reconciler) forget(host string) {
 	r.mu.Lock()
 	delete(r.doubts, host)
-	delete(r.fences, host)
+	r.release(host)
+	delete(r.turns, host)
 	delete(r.last, host)
+	delete(r.lastAt, host)
 	r.mu.Unlock()
 	r.Service.forget(host)
 	r.power.forget(host)

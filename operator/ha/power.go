@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/api/kvm/v1alpha1"
 	"github.com/adit-hv/adit/hardware"
 	"github.com/adit-hv/adit/internal/sabotage"
 	"github.com/adit-hv/adit/internal/wiring"
@@ -42,7 +43,7 @@ const annotationIdentity = "kvm.cloud.sap/identity"
 // powerMemory is what was learned from one host's management controller on behalf
 // of one Evacuation. It is gone with the leader: the next one reads anew.
 type powerMemory struct {
-	evacuation string
+	evacuation string // its powerKey
 	wish       wish
 	problem    string // the latest, in words that do not change from try to try
 	proof      string
@@ -51,6 +52,9 @@ type powerMemory struct {
 	ordered    bool          // in this leader's time
 	firstOff   time.Duration // of the readings that say off one after another; 0: the last did not
 }
+
+// powerKey tells Evacuations apart, also one that was deleted from its namesake.
+func powerKey(e *v1alpha1.Evacuation) string { return e.Name + "/" + string(e.UID) }
 
 // powerRoom is where management controllers are spoken to, each by a request of
 // its own, so that one that hangs keeps nobody else waiting.
@@ -164,7 +168,7 @@ func (r *Reconciler) powerStep(ctx context.Context, host string, m *powerMemory)
 			return orderRetryMax
 		}
 		if m.ordered && err == nil && !on && state == hardware.PowerOff {
-			return r.readOff(m, who, state)
+			return r.readOff(host, m, who, state)
 		}
 		m.firstOff = 0
 		m.attempts++
@@ -187,11 +191,12 @@ func (r *Reconciler) powerStep(ctx context.Context, host string, m *powerMemory)
 		m.firstOff, m.problem = 0, "it does not say the power's state: "+trouble(err)
 		return powerRetry
 	}
-	return r.readOff(m, who, state)
+	return r.readOff(host, m, who, state)
 }
 
-// readOff takes in one reading after an order.
-func (r *Reconciler) readOff(m *powerMemory, who string, state hardware.PowerState) (again time.Duration) {
+// readOff takes in one reading after an order. A host that shows that it lives is not
+// off, whatever its controller says.
+func (r *Reconciler) readOff(host string, m *powerMemory, who string, state hardware.PowerState) (again time.Duration) {
 	now := r.o.Steady.Elapsed()
 	switch {
 	case m.wish != wishOff:
@@ -201,6 +206,9 @@ func (r *Reconciler) readOff(m *powerMemory, who string, state hardware.PowerSta
 		if now+powerRetry >= m.nextOrder && state == hardware.PowerOn {
 			m.problem = "it took the order, and the host is still on"
 		}
+		return offLook
+	case m.firstOff != 0 && r.Service.livedSince(host, m.firstOff):
+		m.firstOff, m.problem = 0, "it says off, and the host lives"
 		return offLook
 	case m.firstOff == 0 && !sabotage.On(sabotage.OneRead):
 		m.firstOff = max(now, 1)

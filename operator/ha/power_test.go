@@ -38,7 +38,7 @@ func (c *controller) SetPower(context.Context, bool) error {
 
 // turnOff plays the steps with a controller until there is a proof or time is up,
 // and returns when that was.
-func turnOff(t *testing.T, c *controller, identity string) (proof time.Duration, m powerMemory) {
+func turnOff(t *testing.T, c *controller, identity string, memory *hostMemory) (proof time.Duration, m powerMemory) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := kvmv1.AddToScheme(scheme); err != nil {
@@ -47,8 +47,12 @@ func turnOff(t *testing.T, c *controller, identity string) (proof time.Duration,
 	h := &kvmv1.Hypervisor{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationIdentity: identity}}}
 	c.clock = &steady{}
 	r := &Reconciler{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(h).Build(),
-		o:      Options{Steady: c.clock, Power: func(string) (hardware.Power, error) { return c, nil }},
+		Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(h).Build(),
+		Service: newService(Options{Steady: c.clock, Limits: limits}),
+		o:       Options{Steady: c.clock, Power: func(string) (hardware.Power, error) { return c, nil }},
+	}
+	if memory != nil {
+		r.Service.hosts["a"] = memory
 	}
 	m = powerMemory{wish: wishOff}
 	for c.clock.now < 5*time.Minute {
@@ -65,6 +69,40 @@ func turnOff(t *testing.T, c *controller, identity string) (proof time.Duration,
 }
 
 const known = `{"productUUID":"u-1","serial":"S-1"}`
+
+func TestAHostThatLivesIsNotOff(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		lives func(h *hostMemory, now time.Duration)
+		until time.Duration
+	}{
+		{"it reports", func(h *hostMemory, now time.Duration) { h.last = now }, time.Minute},
+		{"its heartbeat moves", func(h *hostMemory, now time.Duration) {
+			h.sightings["w"] = sighting{at: now, storage: true, boot: "b"}
+		}, time.Minute},
+		{"another boot's heartbeat does", func(h *hostMemory, now time.Duration) {
+			h.sightings["w"] = sighting{at: now, storage: true, boot: "a"}
+		}, 0},
+		{"a heartbeat that was seen to move just before", func(h *hostMemory, _ time.Duration) {
+			h.sightings["w"] = sighting{at: 5 * time.Second, storage: true, boot: "b"}
+		}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &controller{who: hardware.Controller{Serial: "S-1"}}
+			h := &hostMemory{boot: "b", sightings: map[string]sighting{}}
+			c.reads = func(now time.Duration) (hardware.PowerState, error) {
+				if now < time.Minute {
+					tt.lives(h, now)
+				}
+				return hardware.PowerOff, nil
+			}
+			at, m := turnOff(t, c, known, h)
+			if at == 0 || at < tt.until || at > tt.until+30*time.Second {
+				t.Errorf("proven at %v, it lives until %v; trouble %q", at, tt.until, m.problem)
+			}
+		})
+	}
+}
 
 func TestOffIsProvenByTwoReadings(t *testing.T) {
 	unknown := hardware.Fail(hardware.Unknown, hardware.ReasonOther, "power off", "a", "timed out")
@@ -112,7 +150,7 @@ func TestOffIsProvenByTwoReadings(t *testing.T) {
 		}}, known, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			at, m := turnOff(t, &tt.c, tt.identity)
+			at, m := turnOff(t, &tt.c, tt.identity, nil)
 			switch {
 			case (at > 0) != (tt.notUntil > 0), at > 0 && at < tt.notUntil:
 				t.Errorf("proven at %v (%s), not before %v; trouble %q", at, m.proof, tt.notUntil, m.problem)

@@ -23,10 +23,11 @@ type runLease struct {
 	Pools    bool   `json:"pools,omitempty"`    // heartbeats renew it, too
 }
 
-// leaseOf is the record of what a host reports.
-func leaseOf(h hostMemory, off bool) runLease {
+// leaseOf is the record of what a host reports. on says that high availability is
+// on there: otherwise it disarms its watchdog as soon as it hears of it.
+func leaseOf(h hostMemory, on bool) runLease {
 	l := runLease{Boot: h.boot, Term: h.lease.GetTerm().AsDuration().String(), Stop: h.lease.GetStop().AsDuration().String(), Pools: len(h.storage) > 0}
-	if h.watchdog.GetPresent() && h.watchdog.GetArmed() && !off && !h.lease.GetOff() {
+	if h.watchdog.GetPresent() && h.watchdog.GetArmed() && on && !h.lease.GetOff() {
 		l.Watchdog = h.watchdog.GetTimeout().AsDuration().String()
 	}
 	return l
@@ -91,15 +92,17 @@ func (x expiry) expired() (proof, missing string) {
 		return fmt.Sprintf("the run lease of boot %s has run out and its watchdog was armed (%s)", x.boot, safe), ""
 	}
 	seen := false
+	count, writes := x.latest()
 	for _, s := range x.sightings {
 		if !x.fresh(s) || !s.storage {
 			continue
 		}
 		seen = true
 		switch {
+		case s.boot == x.boot && s.count < count: // Another has seen it move on.
 		case s.boot != x.boot && s.boot != "":
 			// An earlier or a later boot's: what the present one wrote is not there.
-			if s.still >= safe {
+			if s.still >= safe && !writes {
 				return fmt.Sprintf("no heartbeat of boot %s is in the storage, and its watchdog was armed (%s)", x.boot, safe), ""
 			}
 		case s.lapsed && x.now-s.lapsedAt >= safe-x.terms.term:
@@ -114,18 +117,51 @@ func (x expiry) expired() (proof, missing string) {
 	return "", "its heartbeat in the storage has not stood still for long enough"
 }
 
-// stopped says whether the host itself has shown that it stopped what is
-// protected.
-func stopped(h hostMemory, boot string, since time.Duration) bool {
-	if h.boot != boot || h.last <= since || !h.synced || !h.lease.GetLapsed() || !h.lease.GetStopped() {
-		return false
-	}
-	for _, i := range h.instances {
-		if i.GetProtected() && active(i) {
-			return false
+// latest is the heartbeat of the judged boot as it was last seen by anybody, and
+// whether it was. What a witness reads may be behind what another one does.
+func (x expiry) latest() (count uint64, writes bool) {
+	for _, s := range x.sightings {
+		if s.boot == x.boot && s.storage {
+			count, writes = max(count, s.count), true
 		}
 	}
-	return true
+	return count, writes
+}
+
+// stopped says whether the host itself has shown, in a report after since, that it
+// stopped what is protected.
+func stopped(h hostMemory, since time.Duration) bool {
+	return h.last > since && h.synced && h.lease.GetLapsed() && h.lease.GetStopped() && !protects(h)
+}
+
+// idle says whether the host itself has shown, in a report after since, that it has
+// not been allowed to run anything protected in this boot, or that it stopped it.
+func idle(h hostMemory, since time.Duration) bool {
+	return h.last > since && !h.lease.GetValid() && !h.lease.GetOff() && (!h.lease.GetLapsed() || h.lease.GetStopped()) && !protects(h)
+}
+
+// protects says whether something protected is active, as far as the host has told.
+func protects(h hostMemory) bool {
+	for _, i := range h.instances { // In any order: one is enough.
+		if i.GetProtected() && active(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// livedSince says whether a host showed after a moment that it lives, by its own
+// word or by a heartbeat that moved. A witness sees that up to an interval later.
+func (h *hostMemory) livedSince(at, interval time.Duration) bool {
+	if h.last > at {
+		return true
+	}
+	for _, s := range h.sightings { // In any order: one is enough.
+		if s.storage && s.boot == h.boot && s.at-s.still-interval > at {
+			return true
+		}
+	}
+	return false
 }
 
 // active says whether a domain has a QEMU.

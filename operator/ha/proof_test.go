@@ -66,7 +66,10 @@ func TestExpired(t *testing.T) {
 		{"a later boot's that moves", x(seen(sighting{storage: true, boot: "c", still: seconds})), false},
 		{"it wrote itself that it has lapsed", x(seen(sighting{storage: true, boot: "b", lapsed: true, lapsedAt: 966 * seconds, still: seconds})), true},
 		{"and has not had the time to stop", x(seen(sighting{storage: true, boot: "b", lapsed: true, lapsedAt: 967 * seconds, still: seconds})), false},
-		{"one of two witnesses has seen it long enough", x(both(seen(sighting{storage: true, boot: "b", still: seconds}), still)), true},
+		{"one of two witnesses has seen it long enough, the other has only begun to look", x(both(seen(sighting{storage: true, boot: "b", still: seconds}), still)), true},
+		{"the other has seen it move on", x(both(seen(sighting{storage: true, boot: "b", count: 8, still: seconds}), seen(sighting{storage: true, boot: "b", count: 7, still: 90 * seconds}))), false},
+		{"the other had, and has fallen silent since", x(both(seen(sighting{at: 900 * seconds, storage: true, boot: "b", count: 8}), seen(sighting{storage: true, boot: "b", count: 7, still: 90 * seconds}))), false},
+		{"one reads an earlier boot's, the other this one's", x(both(seen(sighting{storage: true, boot: "b"}), seen(sighting{storage: true, boot: "a", still: 90 * seconds}))), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			proof, missing := tt.x.expired()
@@ -80,11 +83,11 @@ func TestExpired(t *testing.T) {
 func TestRunLeaseIsReadBackAsItWasReported(t *testing.T) {
 	h := hostMemory{boot: "b", lease: &hav1.Lease{Term: durationpb.New(20 * seconds), Stop: durationpb.New(10 * seconds)},
 		watchdog: &hav1.Watchdog{Present: true, Armed: true, Timeout: durationpb.New(20 * seconds)}, storage: []*hav1.Storage{{Pool: "shared", Writable: true}}}
-	record, times, armed := parseRunLease(leaseOf(h, false).text())
+	record, times, armed := parseRunLease(leaseOf(h, true).text())
 	if record.Boot != "b" || times != usual || !armed {
 		t.Errorf("%+v %+v armed %v", record, times, armed)
 	}
-	if _, _, armed := parseRunLease(leaseOf(h, true).text()); armed {
+	if _, _, armed := parseRunLease(leaseOf(h, false).text()); armed {
 		t.Error("a host without high availability disarms its watchdog")
 	}
 	for _, bad := range []string{"", "{", `{"boot":"b"}`, `{"boot":"b","term":"20s","stop":"10s","watchdog":"-1s"}`} {

@@ -26,6 +26,7 @@ const ConfigName = "ha"
 
 // fleetView is what one round saw of all hosts together.
 type fleetView struct {
+	at             time.Duration // when; 0: never
 	paused, dryRun bool
 	observer       bool
 	silent, hosts  map[string]int // by zone
@@ -37,13 +38,14 @@ type fleetView struct {
 // While nothing happens it costs two small reads.
 func (r *Reconciler) round(ctx context.Context) (ctrl.Result, error) {
 	again := ctrl.Result{RequeueAfter: r.o.Limits.Interval}
-	first := r.led() == 0
+	r.woke()
 	err := r.look(ctx)
-	if err == nil && first {
+	if err == nil && r.led() == 0 {
 		err = r.recall(ctx)
 	}
+	var paused, dryRun bool
 	if err == nil {
-		err = r.readConfig(ctx)
+		paused, dryRun, err = r.readConfig(ctx)
 	}
 	if err != nil {
 		r.apiAnswered(false)
@@ -57,11 +59,13 @@ func (r *Reconciler) round(ctx context.Context) (ctrl.Result, error) {
 	}
 	slices.SortFunc(fleet.Items, func(a, b kvmv1.Hypervisor) int { return strings.Compare(a.Name, b.Name) })
 	now := r.o.Steady.Elapsed()
-	silent := r.count(fleet.Items, now)
+	silent, blind := r.count(fleet.Items, fleetView{at: max(now, 1), paused: paused, dryRun: dryRun})
 	if len(silent) > 0 {
 		r.watchPulses(ctx, silent, now)
 	}
-	r.Service.assign(ring(fleet.Items, silent))
+	r.Service.assign(ring(fleet.Items, blind), now)
+	first := !r.begun // Until now nobody was looked at.
+	r.begun = true
 	for i := range fleet.Items {
 		if name := fleet.Items[i].Name; silent[name] || first || r.restless(&fleet.Items[i]) {
 			r.wakeHost(name)
@@ -70,14 +74,24 @@ func (r *Reconciler) round(ctx context.Context) (ctrl.Result, error) {
 	return again, nil
 }
 
+// woke notices that no round was taken for long: the replica stood still, and what
+// it knows of its hosts is as old as that.
+func (r *Reconciler) woke() {
+	now := r.o.Steady.Elapsed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rounds != 0 && now-r.rounds >= r.o.Limits.Outage {
+		r.api.settled = now + r.o.Limits.Settle
+	}
+	r.rounds = max(now, 1)
+}
+
 // recall reads past the cache what was decided before this replica led: the cache
-// may be behind, and a host that is being evacuated must get no grant.
+// may be behind, and a host that is being evacuated must get no grant. Only then
+// this replica begins to decide.
 func (r *Reconciler) recall(ctx context.Context) error {
 	var all v1alpha1.EvacuationList
 	if err := r.Live.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		r.mu.Lock()
-		r.lead.since = 0 // not before that is known
-		r.mu.Unlock()
 		return fmt.Errorf("list Evacuations: %w", err)
 	}
 	for i := range all.Items {
@@ -86,74 +100,79 @@ func (r *Reconciler) recall(ctx context.Context) error {
 		}
 	}
 	r.mu.Lock()
-	r.lead.recalled = true
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.lead.since = max(r.o.Steady.Elapsed(), 1)
 	return nil
 }
 
-// recalled says whether hosts can be decided upon: this replica has seen that it
-// leads, and what its predecessors had decided. The round in which that comes
-// wakes all hosts.
-func (r *Reconciler) recalled() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lead.recalled
-}
-
-func (r *Reconciler) readConfig(ctx context.Context) error {
+func (r *Reconciler) readConfig(ctx context.Context) (paused, dryRun bool, err error) {
 	var config corev1.ConfigMap
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.o.Namespace, Name: ConfigName}, &config)
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: r.o.Namespace, Name: ConfigName}, &config)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("read ConfigMap %s: %w", ConfigName, err)
+		return false, false, fmt.Errorf("read ConfigMap %s: %w", ConfigName, err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.fleet.paused, r.fleet.dryRun = config.Data["paused"] == "true", config.Data["dryRun"] == "true"
-	return nil
+	return config.Data["paused"] == "true", config.Data["dryRun"] == "true", nil
 }
 
-// count finds the hosts that are silent, and closes and opens the zones' guards.
-func (r *Reconciler) count(fleet []kvmv1.Hypervisor, now time.Duration) (silent map[string]bool) {
+// count finds the hosts that are silent and those that see nothing, which are the
+// same but for those that are known to be gone, and closes and opens the zones'
+// guards. A guard counts whoever is Suspect: when the first of them is silent for
+// long enough to be fenced, the others have been silent for that at least.
+func (r *Reconciler) count(fleet []kvmv1.Hypervisor, view fleetView) (silent, blind map[string]bool) {
+	now := view.at
 	silences := r.Service.silences(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	settled := r.lead.since != 0 && now-r.lead.since >= r.o.Limits.Settle
-	silent = map[string]bool{}
-	r.fleet.silent, r.fleet.hosts, r.fleet.unheard = map[string]int{}, map[string]int{}, map[string]int{}
+	silent, blind = map[string]bool{}, map[string]bool{}
+	view.silent, view.hosts, view.unheard = map[string]int{}, map[string]int{}, map[string]int{}
 	heard, lost := 0, 0
 	for i := range fleet {
 		h := &fleet[i]
 		zone := h.Labels[kvmv1.LabelZone]
-		r.fleet.hosts[zone]++
+		view.hosts[zone]++
 		silence, known := silences[h.Name]
+		quiet := known && silence >= 3*r.o.Limits.Interval || !known && settled
+		if gone(h) && (quiet || !known) {
+			blind[h.Name] = true // that is no news
+			continue
+		}
 		if known {
 			heard++
 		}
-		switch {
-		case known && silence < 3*r.o.Limits.Interval, !h.Spec.HighAvailability:
+		if !known && !settled && h.Spec.HighAvailability {
+			view.unheard[zone]++
+		}
+		if !quiet {
 			continue
-		case !known && !settled && !gone(h):
-			r.fleet.unheard[zone]++
+		}
+		blind[h.Name] = true
+		if !h.Spec.HighAvailability {
 			continue
-		case gone(h):
-			continue // that is no news
 		}
 		silent[h.Name] = true
+		if known || h.Annotations[v1alpha1.AnnotationRunLease] != "" {
+			view.silent[zone]++
+		}
 		if known {
 			lost++
 		}
-		if !known || silence >= 5*r.o.Limits.Interval {
-			r.fleet.silent[zone]++
-		}
 	}
-	r.fleet.observer = heard > r.o.Limits.StormHosts && 2*lost > heard
+	view.observer = observer(heard, lost, r.o.Limits)
+	r.fleet = view
 	for zone, hosts := range r.fleet.hosts { // In any order: each has its own.
 		if r.zones[zone] == nil {
 			r.zones[zone] = &storm{}
 		}
 		r.zones[zone].see(r.fleet.silent[zone], hosts, now, r.o.Limits)
 	}
-	return silent
+	return silent, blind
+}
+
+// observer says whether rather the leader is cut off than the hosts are dead:
+// it hears nobody, or fewer than half of all those that it has heard.
+func observer(heard, lost int, l Limits) bool {
+	return heard == lost || heard > l.StormHosts && 2*lost > heard
 }
 
 // gone says whether a host is proven to run nothing.

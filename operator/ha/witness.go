@@ -3,6 +3,7 @@
 package ha
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 const witnesses = 2
 
 // ring says whom each host watches: of the hosts of its zone, in the order of
-// their names, the next that are heard watch it, from other racks if there are.
-// The hosts are sorted by name.
-func ring(fleet []kvmv1.Hypervisor, silent map[string]bool) map[string][]string {
+// their names, the next that see anything watch it, from other racks if there are.
+// The hosts are sorted by name; blind are those that see nothing.
+func ring(fleet []kvmv1.Hypervisor, blind map[string]bool) map[string][]string {
 	byZone := map[string][]*kvmv1.Hypervisor{}
 	var zones []string
 	for i := range fleet {
@@ -29,7 +30,7 @@ func ring(fleet []kvmv1.Hypervisor, silent map[string]bool) map[string][]string 
 	for _, zone := range zones {
 		hosts := make([]candidate, len(byZone[zone]))
 		for i, h := range byZone[zone] {
-			hosts[i] = candidate{name: h.Name, rack: h.Labels[kvmv1.LabelBuildingBlock], silent: silent[h.Name]}
+			hosts[i] = candidate{name: h.Name, rack: h.Labels[kvmv1.LabelBuildingBlock], blind: blind[h.Name]}
 		}
 		for i, h := range hosts {
 			for _, w := range witnessesOf(hosts, i) {
@@ -48,7 +49,7 @@ func ring(fleet []kvmv1.Hypervisor, silent map[string]bool) map[string][]string 
 // looked at lies ready.
 type candidate struct {
 	name, rack string
-	silent     bool
+	blind      bool
 }
 
 func witnessesOf(hosts []candidate, of int) []string {
@@ -56,7 +57,7 @@ func witnessesOf(hosts []candidate, of int) []string {
 	rack := hosts[of].rack
 	for step := 1; step < len(hosts) && len(other) < witnesses; step++ {
 		switch h := &hosts[(of+step)%len(hosts)]; {
-		case h.silent:
+		case h.blind:
 		case h.rack != rack:
 			other = append(other, h.name)
 		case len(same) < witnesses:
@@ -66,17 +67,17 @@ func witnessesOf(hosts []candidate, of int) []string {
 	return slices.Concat(other, same)[:min(witnesses, len(other)+len(same))]
 }
 
-// assign says whom each host watches from its next report on.
-func (s *Service) assign(watch map[string][]string) {
-	known := map[string]bool{}
-	for _, watched := range watch { // In any order: they make a set.
-		for _, host := range watched {
-			known[host] = true
-		}
-	}
+// assign says whom each host watches from its next report on, and drops what
+// those said who do not watch any more, once it is old.
+func (s *Service) assign(watch map[string][]string, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watch, s.known = watch, known
+	s.watch = watch
+	for host, h := range s.hosts { // In any order: each has its own.
+		maps.DeleteFunc(h.sightings, func(witness string, seen sighting) bool {
+			return now-seen.at > time.Minute && !slices.Contains(watch[witness], host)
+		})
+	}
 }
 
 // stranded says whether a host has lost its storage.
@@ -85,16 +86,6 @@ func (s *Service) stranded(host string) bool {
 	defer s.mu.Unlock()
 	h := s.hosts[host]
 	return h != nil && h.strandedSince != 0
-}
-
-// memoryFailureTaken notes that a host's memory failure has had its maintenance.
-// Whoever ends that has the last word.
-func (s *Service) memoryFailureTaken(host string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.hosts[host]; h != nil {
-		h.memoryFailed = ""
-	}
 }
 
 // othersWrite says whether other hosts that are heard can write to a pool that
