@@ -35,7 +35,8 @@ func slim(o any) (any, error) {
 		PhaseTransitionTimestamps: s.PhaseTransitionTimestamps,
 	}
 	for _, c := range s.Conditions {
-		if c.Status != corev1.ConditionTrue {
+		stalled := c.Type == kubevirtv1.VirtualMachineInstancePaused || c.Type == kubevirtv1.VirtualMachineInstanceReady
+		if stalled || c.Status != corev1.ConditionTrue {
 			vmi.Status.Conditions = append(vmi.Status.Conditions, c)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/adit-hv/adit/api/kubevirt"
 )
 
 func TestASlimVMLeavesTheOtherAsItIs(t *testing.T) {
@@ -17,7 +19,7 @@ func TestASlimVMLeavesTheOtherAsItIs(t *testing.T) {
 	full.Spec.Volumes = []kubevirtv1.Volume{{Name: "root"}}
 	full.Status.NodeName = "node1"
 	full.Status.Conditions = []kubevirtv1.VirtualMachineInstanceCondition{
-		{Type: kubevirtv1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue},
+		{Type: kubevirtv1.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue},
 		{Type: kubevirtv1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse},
 	}
 	before := full.DeepCopy()
@@ -34,6 +36,29 @@ func TestASlimVMLeavesTheOtherAsItIs(t *testing.T) {
 	}
 	if o, err := slim("a tombstone"); o != "a tombstone" || err != nil {
 		t.Errorf("%v, %v", o, err)
+	}
+}
+
+// A VM that stands still for want of its disks is found by what is True of it.
+func TestASlimVMStillStandsStill(t *testing.T) {
+	full := &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{kubevirt.LabelProtected: "true", kubevirt.HostLabel("a"): ""},
+	}}
+	full.Status.Phase, full.Status.NodeName = kubevirtv1.Running, "a"
+	full.Status.Conditions = []kubevirtv1.VirtualMachineInstanceCondition{{
+		Type: kubevirtv1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue, Reason: reasonPausedIOError, LastTransitionTime: midday,
+	}}
+	for _, paused := range []bool{true, false} {
+		want := asksToLeave
+		if !paused {
+			want = mayStay
+			full.Annotations = map[string]string{kubevirt.AnnotationLeave: "a/" + kubevirt.LeaveStorageLost}
+			full.Status.Conditions = []kubevirtv1.VirtualMachineInstanceCondition{{Type: kubevirtv1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}}
+		}
+		out, _ := slim(full)
+		if got, _ := strandedVerdict(out.(*kubevirtv1.VirtualMachineInstance), "a", true, midday.Add(strandedAfter)); got != want {
+			t.Errorf("paused %v: %q, want %q", paused, got, want)
+		}
 	}
 }
 
