@@ -12,7 +12,7 @@ import (
 
 // SweepScenarios are the built-in scenarios whose processes are killed at each
 // of their calls: one of each kind of work.
-var SweepScenarios = []string{"sweep-place", "sweep-stop", "sweep-migrate", "sweep-cancel", "sweep-drain"}
+var SweepScenarios = []string{"sweep-place", "sweep-stop", "sweep-migrate", "sweep-cancel", "sweep-drain", "sweep-evacuate"}
 
 // Sweep plays the scenario once for each crash point: each acting process is
 // killed at each call of the API or the hardware that it made in the run

@@ -39,7 +39,6 @@ type agent struct {
 
 	mu    sync.Mutex // never held across a call
 	begun bool       // what follows was read after the start
-	began time.Duration
 	epoch uint64
 
 	lease    lease
@@ -143,7 +142,7 @@ func (a *agent) begin(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	a.boot, a.epoch, a.begun, a.began = boot.ID, epoch, true, now
+	a.boot, a.epoch, a.begun = boot.ID, epoch, true
 	a.lease = resume(held, a.o.Times, boot.ID, dog.Armed, now)
 	a.noted, a.spool, a.watchdog = held, events, dog
 	a.stops.resume(stopped, now)

@@ -34,7 +34,7 @@ var benches = []bench{
 	{name: "writes", help: "API writes of a VM's creation, of a migration and of a quiet fleet", run: writes},
 	{name: "object", help: "size of a Hypervisor with 500 VMs", run: object},
 	{name: "determinism", help: "digests of every scenario, twice, under other GOMAXPROCS and GOGC", run: determinism},
-	{name: "crash", help: "a process killed at each of its calls, in five scenarios", run: crash},
+	{name: "crash", help: "a process killed at each of its calls, in six scenarios", run: crash},
 	{name: "ha-ingest", help: "the HA service under the reports of 1,000 hosts, over gRPC with mutual TLS", run: ingest},
 	{name: "explore", help: "seeds a minute of an exploration", run: exploration},
 	{name: "mutants", help: "seeds until an exploration finds each sabotage; only when it is named", run: mutants, onlyNamed: true},
