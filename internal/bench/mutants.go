@@ -48,18 +48,36 @@ func mutants(_ *testing.T, f *figures) error {
 	return missed
 }
 
-// explored explores with a sabotage until something fails; nil if nothing does.
+// explored explores with a sabotage until something fails that does not fail
+// without it; nil if nothing does.
 func explored(tool, folder string, n sabotage.Name) (*explore.Failure, error) {
-	c := exec.Command(tool, "explore", "--seeds", fmt.Sprintf("1..%d", mutantSeeds), "--first", "--shrink", "0", "--out", folder, "-o", "json")
+	for from := uint64(1); from <= mutantSeeds; {
+		found, err := firstFailure(tool, folder, n, from, mutantSeeds)
+		if found == nil || err != nil {
+			return nil, err
+		}
+		without, err := firstFailure(tool, folder+"-without", "", found.Seed, found.Seed)
+		if without == nil || err != nil {
+			return found, err
+		}
+		fmt.Fprintf(os.Stderr, "bench: seed %d fails without %s, too\n", found.Seed, n)
+		from = found.Seed + 1
+	}
+	return nil, nil
+}
+
+// firstFailure explores until something fails; nil if nothing does.
+func firstFailure(tool, folder string, n sabotage.Name, from, to uint64) (*explore.Failure, error) {
+	c := exec.Command(tool, "explore", "--seeds", fmt.Sprintf("%d..%d", from, to), "--first", "--shrink", "0", "--out", folder, "-o", "json")
 	c.Env = append(os.Environ(), sabotage.Variable+"="+string(n))
 	out, err := c.Output()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return nil, fmt.Errorf("adit explore with %s: %w", n, err)
+		return nil, fmt.Errorf("adit explore with %q: %w", n, err)
 	}
 	var books explore.Books
 	if err := json.Unmarshal(out, &books); err != nil {
-		return nil, fmt.Errorf("what adit explore -o json says with %s: %w", n, err)
+		return nil, fmt.Errorf("what adit explore -o json says with %q: %w", n, err)
 	}
 	if len(books.Failures) == 0 {
 		return nil, nil
