@@ -45,6 +45,7 @@ type wish string
 
 const (
 	wishNothing wish = ""
+	wishLook    wish = "look" // whose it is
 	wishOff     wish = "off"
 	wishOn      wish = "on"
 )

@@ -249,7 +249,12 @@ func TestFencing(t *testing.T) {
 		alive string
 		power wish
 	}{
-		{"first the order is written down", dead(fencing), "", v1alpha1.EvacuationFencing, kvmv1.ReasonFencing, wishNothing},
+		{"first the controller has to be that of the right machine", dead(fencing), "", "", kvmv1.ReasonFencing, wishLook},
+		{"while it is not nothing is ordered", dead(fencing, func(o *observation) {
+			o.power = powerMemory{evacuation: "kvm-1-4/", wish: wishLook, problem: "another machine's answers"}
+		}), "", v1alpha1.EvacuationFencing, kvmv1.ReasonFencing, wishLook},
+		{"then the order is written down", dead(fencing, func(o *observation) { o.power = powerMemory{evacuation: "kvm-1-4/", wish: wishLook, right: true} }), "", v1alpha1.EvacuationFencing, kvmv1.ReasonFencing, wishNothing},
+		{"not for what an earlier Evacuation had seen", dead(fencing, func(o *observation) { o.power = powerMemory{evacuation: "kvm-1-3/", wish: wishLook, right: true} }), "", "", kvmv1.ReasonFencing, wishLook},
 		{"then it is given", dead(told), "", "", kvmv1.ReasonFencing, wishOff},
 		{"off, twice", dead(told, proven("off twice", "kvm-1-4")), v1alpha1.ProofPowerOff, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
 		{"what an earlier Evacuation has learned is no proof", dead(told, proven("off twice", "kvm-1-3")), "", "", kvmv1.ReasonFencing, wishOff},

@@ -41,6 +41,14 @@ func (p *plan) fence(seen observation) {
 	useController := seen.hasPower == "" && !rebooted && (ordered || !heard || overdue)
 	reason, message := kvmv1.ReasonFencing, ""
 	switch {
+	case useController && !ordered && !(seen.power.right && seen.power.evacuation == powerKey(e)):
+		// What is ordered cannot be taken back: first it has to be known of whom.
+		p.power = wishLook
+		message = "Asking the management controller whose it is"
+		if seen.power.problem != "" {
+			message = "The management controller does not help: " + seen.power.problem
+		}
+		p.noteTrouble(seen)
 	case useController && !ordered:
 		p.step(seen, v1alpha1.EvacuationFencing, "PowerOff", "the management controller is about to be told to switch the host off")
 		p.status.Power = &v1alpha1.PowerRecord{Ordered: &seen.wall, Attempts: 1}
@@ -115,12 +123,14 @@ func (p *plan) prove(seen observation, heard bool) (v1alpha1.ProofKind, string) 
 
 // noteTrouble keeps the controller's latest trouble, once for each kind.
 func (p *plan) noteTrouble(seen observation) {
-	record := seen.evacuation.Status.Power
-	if seen.power.problem == "" || record == nil || record.LastError == seen.power.problem {
+	next := v1alpha1.PowerRecord{}
+	if record := seen.evacuation.Status.Power; record != nil {
+		next = *record
+	}
+	if seen.power.problem == "" || next.LastError == seen.power.problem {
 		return
 	}
 	p.step(seen, v1alpha1.EvacuationFencing, "PowerTrouble", seen.power.problem)
-	next := *record
-	next.LastError, next.Attempts = seen.power.problem, max(record.Attempts, int32(seen.power.attempts))
+	next.LastError, next.Attempts = seen.power.problem, max(next.Attempts, int32(seen.power.attempts))
 	p.status.Power = &next
 }

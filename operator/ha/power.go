@@ -46,6 +46,7 @@ type powerMemory struct {
 	evacuation string // its powerKey
 	wish       wish
 	problem    string // the latest, in words that do not change from try to try
+	right      bool   // it is that of the right machine, as it said when it was looked at
 	proof      string
 	attempts   int
 	nextOrder  time.Duration
@@ -134,12 +135,12 @@ func (r *Reconciler) speak(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if m.wish == wishNothing || m.proof != "" {
 		return ctrl.Result{}, nil
 	}
-	before := m.problem
+	before, knew := m.problem, m.right
 	again := r.powerStep(ctx, req.Name, &m)
 	if !r.power.keep(req.Name, m) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
-	if m.proof != "" || m.problem != before {
+	if m.proof != "" || m.problem != before || m.right != knew {
 		r.wakeHost(req.Name)
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
@@ -156,6 +157,10 @@ func (r *Reconciler) powerStep(ctx context.Context, host string, m *powerMemory)
 	if err != nil {
 		m.problem, m.firstOff = err.Error(), 0
 		return powerRetry
+	}
+	if m.wish == wishLook {
+		m.right, m.problem = true, ""
+		return orderRetryMax
 	}
 	now := r.o.Steady.Elapsed()
 	switch on := m.wish == wishOn; {
