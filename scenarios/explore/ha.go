@@ -126,6 +126,9 @@ func (g *gamble) end() {
 	g.at(g.heal+time.Second, "do: ha.resume")
 	g.at(g.heal+time.Second, "do: ha.dry-run enabled=false")
 	g.at(g.heal+time.Second, "do: 'host.ha on=* enabled=true'")
+	// The HA service tells late, where it could not before, of hosts to be emptied.
+	g.at(g.heal+4*time.Minute, "do: 'maintenance.end on=*'")
+	g.at(g.heal+4*time.Minute, "do: 'evict.cancel on=*'")
 	for _, after := range []time.Duration{time.Second, 3 * time.Minute, 7 * time.Minute} {
 		g.at(g.heal+after, "do: 'host.power-on on=*'")
 	}
