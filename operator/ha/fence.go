@@ -65,6 +65,9 @@ func (p *plan) fence(seen observation) {
 	default:
 		message = "The host is stopping its protected VMs"
 	}
+	if e.Status.Phase == "" && p.status == nil {
+		p.step(seen, v1alpha1.EvacuationFencing, "Fencing", message)
+	}
 	if hopeless := !seen.expiry.armed && (seen.hasPower != "" || seen.power.problem != ""); hopeless {
 		reason = kvmv1.ReasonUnproven
 		message += ". " + confirmHow(seen.hypervisor.Name)
