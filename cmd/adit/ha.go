@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/user"
 	"strings"
 	"testing"
@@ -44,6 +45,7 @@ a person can know. Without --run it speaks with the cluster of your kubeconfig.
   adit ha confirm node017 --reason "pulled out of the rack" --for 1h
   adit ha pause                              nothing new begins; what began ends safely
   adit ha resume
+  adit ha dry-run on                         decide and say, and do nothing; dry-run off ends it
 
   adit ha history node001 --run rack-loses-power --seed 3
                                              the same of a run in the simulator
@@ -52,7 +54,7 @@ A host that is silent is not therefore dead, so that its VMs are started elsewhe
 only after a proof. When none can be had, explain says what failed, and confirm is
 how you become the proof. docs/ha.md has the rules.`,
 	}
-	c.AddCommand(newHAExplain(t), newHAHistory(t), newHAConfirm(), newHAPause(true), newHAPause(false))
+	c.AddCommand(newHAExplain(t), newHAHistory(t), newHAConfirm(), newHAPause(true), newHAPause(false), newHADryRun())
 	return c
 }
 
@@ -262,8 +264,7 @@ func confirm(ctx context.Context, api client.Client, host string, w word, now ti
 }
 
 func newHAPause(paused bool) *cobra.Command {
-	var cluster clusterFlags
-	var namespace string
+	var settings haSettings
 	c := &cobra.Command{
 		Use:   "resume",
 		Short: "Let the HA service go on",
@@ -272,45 +273,93 @@ func newHAPause(paused bool) *cobra.Command {
 	}
 	if paused {
 		c.Use, c.Short = "pause", "Hold the HA service: nothing new begins"
-		c.Long = "Hold the HA service, before work on the network, say: it begins to fence nobody, not\neven when a person confirms. What began ends safely, and hosts keep their run\nleases. It is kept in the ConfigMap " + ha.ConfigName + " until adit ha resume."
+		c.Long = "Hold the HA service, before work on the network, say: it begins to fence nobody, not\neven when a person confirms, and asks no VM to leave its host. What began ends safely,\nand hosts keep their run leases. It is kept in the ConfigMap " + ha.ConfigName + " until adit ha resume."
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		api, err := cluster.client()
-		if err != nil {
-			return err
+		said := "The HA service goes on.\n"
+		if paused {
+			said = "The HA service is held: no host is fenced until adit ha resume.\n"
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-		defer cancel()
-		return pause(ctx, api, namespace, paused, c.OutOrStdout())
+		return settings.write(map[string]string{"paused": fmt.Sprint(paused)}, said, c.OutOrStdout())
 	}
-	cluster.add(c)
-	c.Flags().StringVarP(&namespace, "namespace", "n", "kvm", "where the HA service runs")
+	settings.add(c)
 	return c
 }
 
-// pause writes whether the service is held.
-func pause(ctx context.Context, api client.Client, namespace string, paused bool, out io.Writer) error {
-	value, said := "false", "The HA service goes on.\n"
-	if paused {
-		value, said = "true", "The HA service is held: no host is fenced until adit ha resume.\n"
+func newHADryRun() *cobra.Command {
+	var settings haSettings
+	c := &cobra.Command{
+		Use:   "dry-run on|off",
+		Short: "Have the HA service rehearse: it says what it would do, and does nothing",
+		Long: `Have the HA service rehearse, before you trust it with a fleet, say: it hears all hosts
+and judges them, and says what it would do in the Events and the condition HostAlive of
+their Hypervisors, where adit ha explain HOST reads it. It does nothing of that. Hosts
+need no run lease meanwhile, and their watchdogs are disarmed. What began before ends
+safely. It is kept in the ConfigMap ` + ha.ConfigName + ` until adit ha dry-run off.`,
+		Example:   "  adit ha dry-run on\n  adit ha dry-run off",
+		ValidArgs: []string{"on", "off"},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] != "on" && args[0] != "off" {
+				return errors.New("say on or off, as adit ha dry-run on")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			on, said := args[0] == "on", "The HA service is in earnest.\n"
+			if on {
+				said = "The HA service rehearses: it says what it would do and does nothing, until adit ha dry-run off.\n"
+			}
+			return settings.write(map[string]string{"dryRun": fmt.Sprint(on)}, said, c.OutOrStdout())
+		},
 	}
+	settings.add(c)
+	return c
+}
+
+// haSettings is the ConfigMap by which people hold the service.
+type haSettings struct {
+	cluster   clusterFlags
+	namespace string
+}
+
+func (s *haSettings) add(c *cobra.Command) {
+	s.cluster.add(c)
+	c.Flags().StringVarP(&s.namespace, "namespace", "n", "kvm", "where the HA service runs")
+}
+
+// write changes settings, and says what that means.
+func (s *haSettings) write(values map[string]string, said string, out io.Writer) error {
+	api, err := s.cluster.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	if err := set(ctx, api, s.namespace, values); err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, said)
+	return err
+}
+
+// set changes some of the settings and leaves the others as they are.
+func set(ctx context.Context, api client.Client, namespace string, values map[string]string) error {
 	settings := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: namespace, Name: ha.ConfigName}
 	err := api.Get(ctx, key, settings)
 	if apierrors.IsNotFound(err) {
-		settings.Namespace, settings.Name, settings.Data = key.Namespace, key.Name, map[string]string{"paused": value}
+		settings.Namespace, settings.Name, settings.Data = key.Namespace, key.Name, values
 		err = api.Create(ctx, settings)
 	} else if err == nil {
 		before := settings.DeepCopy()
 		if settings.Data == nil {
 			settings.Data = map[string]string{}
 		}
-		settings.Data["paused"] = value
+		maps.Copy(settings.Data, values)
 		err = api.Patch(ctx, settings, client.MergeFrom(before))
 	}
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", key, err)
 	}
-	_, err = io.WriteString(out, said)
-	return err
+	return nil
 }

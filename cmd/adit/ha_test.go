@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/adit-hv/adit/api/kvm/v1alpha1"
+	"github.com/adit-hv/adit/operator/ha"
 	"github.com/adit-hv/adit/scenarios"
 	"github.com/adit-hv/adit/testbed"
 )
@@ -62,25 +64,39 @@ func TestAPersonsWordIsKeptAndMovesTheService(t *testing.T) {
 		if err := say("node009"); err == nil || !strings.Contains(err.Error(), "there is no Hypervisor") {
 			t.Errorf("a word about no host is refused with %v", err)
 		}
-		if err := pause(context.Background(), api, "kvm", true, out); err != nil {
-			t.Fatal(err)
+		hold := func(setting, value string) {
+			if err := set(context.Background(), api, "kvm", map[string]string{setting: value}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := pause(context.Background(), api, "kvm", false, out); err != nil {
-			t.Fatal(err)
-		}
+		hold("paused", "true")
+		hold("dryRun", "true")
+		hold("paused", "false")
+		world.Run(8*time.Minute + 10*time.Second) // it looks once an interval
 		if err := say("node001"); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(out.String(), "is held") || !strings.Contains(out.String(), "Confirmed that node001") {
+		world.Run(9 * time.Minute)
+		h, found, err := lookUp(context.Background(), api, "node001")
+		if err != nil || len(found) != 1 || found[0].Status.Phase != v1alpha1.EvacuationCancelled {
+			t.Errorf("a dry run leaves %+v, %v", found, err)
+		}
+		var page strings.Builder
+		ha.Explain(&page, h, found, world.Scheduler.Now())
+		if !strings.Contains(page.String(), "would be fenced now and its 2 protected VMs started elsewhere, but this is a dry run") {
+			t.Errorf("explain says:\n%s", &page)
+		}
+		hold("dryRun", "false")
+		if !strings.Contains(out.String(), "Confirmed that node001") {
 			t.Errorf("it says %q", out)
 		}
 		world.Run(10 * time.Minute)
 		all := world.Evacuations("node001")
-		if len(all) != 1 || all[0].Status.Proof == nil || all[0].Status.Proof.Kind != "Confirmed" || !strings.Contains(all[0].Status.Proof.Message, "kim") {
+		if len(all) != 2 || all[1].Status.Proof == nil || all[1].Status.Proof.Kind != "Confirmed" || !strings.Contains(all[1].Status.Proof.Message, "kim") {
 			t.Errorf("the word has not become a proof: %+v", all)
 		}
-		h, found, err := lookUp(context.Background(), api, "node001")
-		if err != nil || h.Name != "node001" || len(found) != 1 {
+		h, found, err = lookUp(context.Background(), api, "node001")
+		if err != nil || h.Name != "node001" || len(found) != 2 {
 			t.Errorf("looked up: %v, %d, %v", h, len(found), err)
 		}
 	})
@@ -98,6 +114,12 @@ func TestBadWordsAboutHighAvailabilityAreRefused(t *testing.T) {
 		want string
 	}{
 		{"no host", []string{"ha", "explain"}, "name one host"},
+		{"two hosts", []string{"ha", "confirm", "node001", "node002"}, "name one host"},
+		{"no command", []string{"ha", "explian", "node001"}, "explian"},
+		{"a flag that is none", []string{"ha", "history", "--sead", "3", "node001"}, "--sead"},
+		{"a dry run that is neither on nor off", []string{"ha", "dry-run", "maybe"}, "say on or off"},
+		{"a dry run of nothing", []string{"ha", "dry-run"}, "say on or off"},
+		{"a pause of one host", []string{"ha", "pause", "node001"}, "node001"},
 		{"a run without high availability", []string{"ha", "explain", "node001", "--run", plain}, "no field ha"},
 		{"a host that is not there", []string{"ha", "explain", "node009", "--run", dark}, "the hosts are node001"},
 		{"a moment after the run", []string{"ha", "history", "node001", "--run", dark, "--at", "1h"}, "not within the run"},

@@ -69,8 +69,8 @@ Hypervisor: the name of a Secret in --namespace with the keys
   session              "true" logs in once, instead of sending the password each time
 A host without one is fenced by the end of its lease, or by a person's word.
 
-To hold it: kubectl -n kvm create configmap ha --from-literal=paused=true
-To rehearse: kubectl -n kvm create configmap ha --from-literal=dryRun=true`,
+To hold it:  adit ha pause, or kubectl -n kvm create configmap ha --from-literal=paused=true
+To rehearse: adit ha dry-run on, or kubectl -n kvm create configmap ha --from-literal=dryRun=true`,
 		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -102,7 +102,7 @@ func (r *Reconciler) act(ctx context.Context, seen observation, p plan) (time.Du
 		r.Service.setPolicy(host, *p.policy)
 	}
 	if p.relieve {
-		again, err := r.victims.relieve(ctx, host, seen.lost)
+		again, err := r.victims.relieve(ctx, host, p.leave)
 		if err != nil {
 			return 0, err
 		}

@@ -3,6 +3,7 @@
 package ha
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -27,29 +28,48 @@ type brakes struct {
 }
 
 // hold says which brake holds a host that is to be fenced, "" if none. A person's
-// confirmation passes all but the pause and the dry run.
-func hold(b brakes, h *kvmv1.Hypervisor, confirmed bool, l Limits) (why string) {
+// confirmation passes all but leadership, the pause and the dry run. The dry run comes
+// last, since it says what would be if it were none.
+func hold(b brakes, h *kvmv1.Hypervisor, confirmed bool, would string, l Limits) (why string) {
 	switch {
 	case b.blind: // Then nothing of the rest is known either.
-		return "the HA service is not sure that it leads, or has not looked at all hosts for a while"
+		return "the HA service is not sure that it leads, or has not looked at all hosts for a while: if that lasts, look after its way to the Kubernetes API"
 	case b.paused:
-		return "the service is paused by ConfigMap ha: take paused away to let it go on"
-	case b.dryRun:
-		return "dry run: the host would be fenced now and its VMs evacuated; take dryRun out of ConfigMap ha to let it happen"
-	case confirmed:
-		return ""
+		return asked(b, would)
+	case !confirmed:
+		why = danger(b, h, l)
+	}
+	return cmp.Or(why, asked(b, would))
+}
+
+// danger is why nobody but a person may say that a host is to be fenced now, "" if
+// the evidence may.
+func danger(b brakes, h *kvmv1.Hypervisor, l Limits) (why string) {
+	switch {
 	case b.observer:
-		return "the HA service hears fewer than half of the hosts: its own network is to blame rather than theirs"
+		return "the HA service hears fewer than half of the hosts: its own network is to blame rather than theirs; mend that, or confirm those that you know to be dead"
 	case b.outage:
-		return fmt.Sprintf("the Kubernetes API or this replica stood still, and has been back for less than %s", l.Settle)
+		return fmt.Sprintf("the Kubernetes API or this replica stood still, and has been back for less than %s; by then it is known who is silent still", l.Settle)
 	case b.storm:
 		return fmt.Sprintf("too many of the zone's %d hosts are silent at once, or were less than %s ago (storm): if they are dead, confirm them one by one", b.zone, l.Settle)
 	case b.unheard > 0 && raging(b.silent+b.unheard, b.zone, l):
-		return fmt.Sprintf("the HA service's leader is new and has not heard %d of the zone's %d hosts yet: it may be a storm", b.unheard, b.zone)
+		return fmt.Sprintf("the HA service's leader is new and has not heard %d of the zone's %d hosts yet: it may be a storm; that is known when it has led for %s", b.unheard, b.zone, l.Settle)
 	case inMaintenance(h) && !meta.IsStatusConditionTrue(h.Status.Conditions, kvmv1.ConditionEvicting):
 		return fmt.Sprintf("the host is in maintenance (%s) by a person, and is not fenced: take it out of maintenance, or confirm that it runs nothing", h.Spec.Maintenance)
 	}
 	return turn(b, l)
+}
+
+// asked says how a person holds the whole service, "" if nobody does. would is what
+// the service would do otherwise.
+func asked(b brakes, would string) (why string) {
+	switch {
+	case b.paused:
+		return "the service is paused by ConfigMap " + ConfigName + "; adit ha resume lets it go on"
+	case b.dryRun:
+		return would + ", but this is a dry run by ConfigMap " + ConfigName + "; adit ha dry-run off lets it happen"
+	}
+	return ""
 }
 
 // turn is the budget: why a host has to wait for another's end, "" if it has not.

@@ -33,7 +33,9 @@ func TestHold(t *testing.T) {
 		{"it may lead no more", brakes{blind: true}, free, true, "not sure that it leads"},
 		{"paused", brakes{paused: true}, free, false, "paused"},
 		{"paused holds even a confirmed one", brakes{paused: true}, free, true, "paused"},
-		{"dry run", brakes{dryRun: true}, free, true, "dry run"},
+		{"dry run", brakes{dryRun: true}, free, false, "it would be fenced, but this is a dry run"},
+		{"a dry run holds even a confirmed one", brakes{dryRun: true, storm: true}, free, true, "it would be fenced, but this is a dry run"},
+		{"in a dry run a brake is a brake", brakes{dryRun: true, storm: true, zone: 40}, free, false, "storm"},
 		{"its own network", brakes{observer: true}, free, false, "own network"},
 		{"no API", brakes{outage: true}, free, false, "API"},
 		{"a storm", brakes{storm: true, zone: 40}, free, false, "storm"},
@@ -49,7 +51,7 @@ func TestHold(t *testing.T) {
 		{"ten of all are", brakes{fencing: 10, fencingZone: 1}, free, false, "10 hosts"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			why := hold(tt.b, tt.h, tt.confirmed, limits)
+			why := hold(tt.b, tt.h, tt.confirmed, "it would be fenced", limits)
 			if (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
 				t.Errorf("%q, want %q in it", why, tt.want)
 			}

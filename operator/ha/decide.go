@@ -62,7 +62,8 @@ type plan struct {
 	enabled     *metav1.Condition
 	power       wish
 	evacuate    bool
-	relieve     bool // ask VMs that stand still for want of their disks to leave
+	relieve     bool // look after VMs that stand still for want of their disks
+	leave       bool // and ask them to leave
 	policy      *policy
 	handled     bool // what the host's events call for is on record
 	unconfirm   bool // take a person's confirmation away
@@ -134,7 +135,9 @@ func enabled(seen observation) *metav1.Condition {
 	case h.Status.Evicted:
 		return condition(metav1.ConditionFalse, kvmv1.ReasonEvicted, "HA disabled due to eviction")
 	case seen.brakes.paused:
-		return condition(metav1.ConditionFalse, kvmv1.ReasonPaused, "HA is held by ConfigMap "+ConfigName)
+		return condition(metav1.ConditionFalse, kvmv1.ReasonPaused, "HA is held by ConfigMap "+ConfigName+": nothing new begins until adit ha resume")
+	case seen.brakes.dryRun:
+		return condition(metav1.ConditionFalse, kvmv1.ReasonDryRun, "HA is rehearsed by ConfigMap "+ConfigName+": it says what it would do and does nothing until adit ha dry-run off")
 	}
 	return condition(metav1.ConditionTrue, kvmv1.ReasonSucceeded, "HA is enabled")
 }
@@ -161,6 +164,10 @@ func (p *plan) judgeHost(seen observation) {
 	switch {
 	case v.state == "":
 		return // Too early to say anything.
+	case v.stranded && seen.protected == 0:
+		v.message += ". Nothing protected is placed on it, so that it is left alone"
+		p.online(seen, v.message)
+		return
 	case v.stranded:
 		p.begin(seen, v.message)
 		return
@@ -176,33 +183,62 @@ func (p *plan) judgeHost(seen observation) {
 		p.begin(seen, v.message)
 		return
 	case v.state == kvmv1.ReasonOnline:
-		p.online(seen)
+		p.online(seen, v.message)
 		return
 	}
 	p.say(metav1.ConditionUnknown, v.state, v.message)
 }
 
 // online is a host that is heard and has what it needs.
-func (p *plan) online(seen observation) {
+func (p *plan) online(seen observation, message string) {
 	h := seen.hypervisor
 	p.lookAgain = 0
-	p.say(metav1.ConditionTrue, seen.verdict.state, seen.verdict.message)
-	p.recordLease(seen)
-	p.policy = &policy{boot: seen.memory.boot, grant: true}
-	p.relieve = seen.memory.strandedSince != 0 || seen.memory.pausedByIOErrors()
+	p.serve(seen)
 	p.giveBackLate(seen)
+	p.relieve = seen.memory.strandedSince != 0 || seen.memory.pausedByIOErrors()
+	held := asked(seen.brakes, "VMs that stand still for want of their disks would be asked to leave it")
+	p.leave = p.relieve && seen.lost && held == ""
+	if p.relieve && seen.lost && held != "" {
+		message += ". Held: " + held
+	}
 	if _, said := h.Annotations[v1alpha1.AnnotationConfirmFenced]; said {
 		p.unconfirm = true
 		p.tell = &happening{"ConfirmationWithdrawn", "The host is heard, so that the confirmation that it runs nothing is taken away"}
 	}
-	switch failed := seen.memory.memoryFailed; {
-	case failed == "":
-	case h.Spec.Maintenance != kvmv1.MaintenanceUnset:
-		p.handled = true
-	default:
-		p.maintenance = &maintenance{string(kvmv1.MaintenanceAuto), "uncorrectable memory error (" + failed + "): move the VMs away before the host dies"}
-		p.tell = &happening{"MemoryFailure", "Uncorrectable memory error (" + failed + "): the host is being emptied"}
+	if failed := seen.memory.memoryFailed; failed != "" {
+		message += p.empty(seen, "uncorrectable memory error ("+failed+")")
 	}
+	p.say(metav1.ConditionTrue, kvmv1.ReasonOnline, message)
+}
+
+// empty has a host emptied while its VMs can still leave, and says what keeps it from
+// that. A person may put it back into service: it is asked for once.
+func (p *plan) empty(seen observation, why string) (held string) {
+	switch held := asked(seen.brakes, "it would be emptied now"); {
+	case seen.hypervisor.Spec.Maintenance != kvmv1.MaintenanceUnset:
+		p.handled = true
+	case held == "":
+		p.maintenance = &maintenance{string(kvmv1.MaintenanceAuto), why + ": move the VMs away before the host dies"}
+		p.tell = &happening{"MemoryFailure", why + ": the host is being emptied"}
+	case seen.brakes.paused: // It is told again until it is handled.
+		return ". It has an " + why + ", and is to be emptied. Held: " + held
+	default:
+		p.handled = true
+		p.tell = &happening{"MemoryFailure", why + ": " + held}
+	}
+	return ""
+}
+
+// serve answers a host that is heard: it may run its protected VMs as long as its run
+// lease lasts. In a rehearsal it needs none, since whoever stopped his VMs without one
+// would wait in vain for them to be started elsewhere.
+func (p *plan) serve(seen observation) {
+	if seen.brakes.dryRun {
+		p.off(seen)
+		return
+	}
+	p.recordLease(seen)
+	p.policy = &policy{boot: seen.memory.boot, grant: true}
 }
 
 // recordLease puts on record what a host reports of its lease. That its watchdog is
@@ -228,15 +264,15 @@ func (seen observation) confirmed() bool {
 // begin makes the Evacuation, unless a brake holds.
 func (p *plan) begin(seen observation, why string) {
 	h := seen.hypervisor
-	if brake := hold(seen.brakes, h, seen.confirmed(), seen.limits); brake != "" {
+	would := fmt.Sprintf("it would be fenced now and its %d protected VMs started elsewhere", seen.protected)
+	if brake := hold(seen.brakes, h, seen.confirmed(), would, seen.limits); brake != "" {
 		p.turn = brake == turn(seen.brakes, seen.limits)
 		if _, problem := confirmed(h, seen.wall.Time); problem != "" {
 			brake += "; " + problem
 		}
 		p.say(metav1.ConditionUnknown, kvmv1.ReasonHeld, why+". Held: "+brake)
 		if seen.verdict.stranded { // It is heard, and goes on.
-			p.recordLease(seen)
-			p.policy = &policy{boot: seen.memory.boot, grant: true}
+			p.serve(seen)
 		}
 		return
 	}

@@ -86,6 +86,26 @@ func confirm(o *observation) {
 	o.hypervisor.Annotations = map[string]string{v1alpha1.AnnotationConfirmFenced: "ann until 2026-01-02T13:00:00Z: unplugged"}
 }
 
+func dryRun(o *observation) { o.brakes.dryRun = true }
+
+func paused(o *observation) { o.brakes.paused = true }
+
+// withoutDisks is a host that has lost the storage that others have, with VMs that
+// stand still for it.
+func withoutDisks(o *observation) {
+	o.lost, o.memory.strandedSince = true, 990*seconds
+}
+
+// speaks holds that HostAlive says so.
+func speaks(words string) func(*testing.T, plan) {
+	return func(t *testing.T, p plan) {
+		t.Helper()
+		if p.hostAlive == nil || !strings.Contains(p.hostAlive.Message, words) {
+			t.Errorf("%+v does not say %q", p.hostAlive, words)
+		}
+	}
+}
+
 func TestDecideWithoutEvacuation(t *testing.T) {
 	online := []func(*observation){heard("b")}
 	with := func(base []func(*observation), more ...func(*observation)) observation {
@@ -165,6 +185,11 @@ func TestDecideWithoutEvacuation(t *testing.T) {
 		{"a brake holds", dead(func(o *observation) { o.brakes.storm = true }), kvmv1.ReasonHeld, false, nil},
 		{"a new leader says nothing yet", dead(func(o *observation) { o.verdict = verdict{} }), "", false, nil},
 		{"one that lost its storage is evacuated although it reports", with(online, func(o *observation) { o.verdict.stranded = true }), kvmv1.ReasonFencing, true, nil},
+		{"unless it has nothing to save: it keeps its lease", with(online, func(o *observation) { o.verdict.stranded, o.protected = true, 0 }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.policy == nil || !p.policy.grant || !strings.Contains(p.hostAlive.Message, "Nothing protected") {
+				t.Errorf("policy %+v, %q", p.policy, p.hostAlive.Message)
+			}
+		}},
 		{"held, it keeps its lease", with(online, func(o *observation) { o.verdict.stranded, o.brakes.storm = true, true }), kvmv1.ReasonHeld, false, func(t *testing.T, p plan) {
 			if p.policy == nil || !p.policy.grant {
 				t.Error("a storm of storage must not stop the VMs of all")
@@ -198,6 +223,45 @@ func TestDecideWithoutEvacuation(t *testing.T) {
 		}), func(o *observation) { o.evacuation = nil }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
 			if p.maintenance == nil || *p.maintenance != (maintenance{"manual", "disk"}) {
 				t.Errorf("%+v", p.maintenance)
+			}
+		}},
+		{"in a dry run nobody needs a lease", with(online, dryRun), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.policy == nil || !p.policy.off || p.record == nil || p.record.Watchdog != "" || p.enabled.Reason != kvmv1.ReasonDryRun {
+				t.Errorf("policy %+v, record %+v, HaEnabled %+v", p.policy, p.record, p.enabled)
+			}
+		}},
+		{"in a dry run it is said what would be done", dead(dryRun), kvmv1.ReasonHeld, false, speaks("it would be fenced now and its 3 protected VMs started elsewhere")},
+		{"also to a host without storage", with(online, dryRun, func(o *observation) { o.verdict.stranded = true }), kvmv1.ReasonHeld, false, func(t *testing.T, p plan) {
+			speaks("it would be fenced now")(t, p)
+			if p.policy == nil || !p.policy.off {
+				t.Errorf("policy %+v", p.policy)
+			}
+		}},
+		{"and of memory that failed, once", with(online, dryRun, func(o *observation) { o.memory.memoryFailed = "vm" }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if p.maintenance != nil || !p.handled || p.tell == nil || !strings.Contains(p.tell.message, "it would be emptied now") {
+				t.Errorf("%+v, handled %v, tells %+v", p.maintenance, p.handled, p.tell)
+			}
+		}},
+		{"while the service is paused memory that failed waits", with(online, paused, func(o *observation) { o.memory.memoryFailed = "vm" }), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			speaks("is to be emptied. Held: the service is paused")(t, p)
+			if p.maintenance != nil || p.handled {
+				t.Errorf("%+v, handled %v", p.maintenance, p.handled)
+			}
+		}},
+		{"VMs without their disks are asked to leave", with(online, withoutDisks), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if !p.relieve || !p.leave {
+				t.Errorf("relieves %v, asks to leave %v", p.relieve, p.leave)
+			}
+		}},
+		{"but not in a dry run", with(online, withoutDisks, dryRun), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			speaks("would be asked to leave it, but this is a dry run")(t, p)
+			if !p.relieve || p.leave {
+				t.Errorf("takes back what was asked %v, asks to leave %v", p.relieve, p.leave)
+			}
+		}},
+		{"nor in a pause", with(online, withoutDisks, paused), kvmv1.ReasonOnline, false, func(t *testing.T, p plan) {
+			if !p.relieve || p.leave {
+				t.Errorf("takes back what was asked %v, asks to leave %v", p.relieve, p.leave)
 			}
 		}},
 		{"a cache that is behind decides nothing", dead(func(o *observation) { o.behind = true }), "", false, nil},
@@ -283,6 +347,10 @@ func TestFencing(t *testing.T) {
 		{"it says stopped and lists one that runs", dead(fencing, heard("b"), lapsed(true), func(o *observation) {
 			o.memory.instances = map[string]*hav1.Instance{"u": {Uuid: "u", State: "running", Protected: true}}
 		}), "", "", kvmv1.ReasonFencing, wishNothing},
+		{"a dry run ends what nothing was ordered for", dead(fencing, expired, dryRun), "", v1alpha1.EvacuationCancelled, "", wishNothing},
+		{"also what a person has confirmed", dead(fencing, confirm, dryRun), "", v1alpha1.EvacuationCancelled, "", wishNothing},
+		{"what was ordered goes on in a dry run", dead(told, dryRun), "", "", kvmv1.ReasonFencing, wishOff},
+		{"and to its end", dead(told, proven("off twice", "kvm-1-4"), dryRun), v1alpha1.ProofPowerOff, v1alpha1.EvacuationFenced, kvmv1.ReasonFenced, wishNothing},
 		{"heard again before anything was done", dead(fencing, heard("b")), "", v1alpha1.EvacuationCancelled, "", wishNothing},
 		{"heard again after the order: it may still be carried out", dead(told, heard("b"), func(o *observation) { o.expiry.granted = 940 * seconds }), "", "", kvmv1.ReasonFencing, wishOff},
 		{"no controller and no watchdog: a person is needed", dead(fencing, noPower, func(o *observation) { o.expiry.armed = false }), "", "", kvmv1.ReasonUnproven, wishNothing},

@@ -19,7 +19,8 @@ func (p *plan) fence(seen observation) {
 	p.lookAgain = seen.limits.Interval
 	heard := seen.memory.last != 0 && seen.now-seen.memory.last < 3*seen.limits.Interval
 	ordered := e.Status.Power != nil && e.Status.Power.Ordered != nil
-	if kind, message := p.prove(seen, heard); kind != "" {
+	rehearsed := seen.brakes.dryRun && !ordered
+	if kind, message := p.prove(seen, heard); kind != "" && !rehearsed {
 		p.step(seen, v1alpha1.EvacuationFenced, "Fenced", message)
 		p.status.Proof = &v1alpha1.Proof{Kind: kind, Message: message, At: seen.wall}
 		p.say(metav1.ConditionFalse, kvmv1.ReasonFenced, "The host runs nothing: "+message)
@@ -82,6 +83,8 @@ func (p *plan) fence(seen observation) {
 func (*plan) alive(seen observation, heard bool) (why string) {
 	boot, m := seen.evacuation.Spec.Boot, seen.memory
 	switch {
+	case seen.brakes.dryRun:
+		return "this is a dry run since, by ConfigMap " + ConfigName
 	case heard && (boot == "" || m.boot == boot) && !seen.verdict.stranded && !m.lease.GetLapsed() && m.writable():
 		return "the host is heard again, in the same boot and with its run lease"
 	case !heard && seen.verdict.state == kvmv1.ReasonIsolated:
@@ -92,7 +95,7 @@ func (*plan) alive(seen observation, heard bool) (why string) {
 
 // confirmHow says what a person can do.
 func confirmHow(host string) string {
-	return fmt.Sprintf("If you know that %s runs nothing and cannot come back unseen, say so with annotation %s on its Hypervisor: \"WHO until TIME: REASON\"", host, v1alpha1.AnnotationConfirmFenced)
+	return fmt.Sprintf("If you know that %s runs nothing and cannot come back unseen, say so with adit ha confirm %s, or annotation %s on its Hypervisor: \"WHO until TIME: REASON\"", host, host, v1alpha1.AnnotationConfirmFenced)
 }
 
 // prove finds what shows that the host runs nothing.

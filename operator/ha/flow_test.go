@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,7 @@ type house struct {
 	power    bool // there are management controllers
 	bare     bool // the hosts have no watchdogs
 	moved    map[string]int
+	dialled  int // how often a management controller was looked for
 }
 
 // host is a machine with an agent that keeps a run lease by grants alone.
@@ -67,7 +69,10 @@ type host struct {
 	off2  time.Duration // power goes off then, since that was ordered; 0: not
 	up    time.Duration // since when this boot lasts
 	until time.Duration // of its lease; 0: none in this boot
+	free  bool          // it needs none
 }
+
+var sortedHosts = []string{"a", "b", "c", "d", "e", "f"}
 
 // A house may lack what there is for proofs.
 const (
@@ -106,7 +111,7 @@ func newHouse(t *testing.T, seed uint64, lacks string) *house {
 		p.Start()
 		h.replicas = append(h.replicas, p)
 	}
-	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
+	for i, name := range sortedHosts {
 		h.must(h.people.Create(context.Background(), &kvmv1.Hypervisor{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{kvmv1.LabelZone: "z"}, Annotations: map[string]string{
 				"kvm.cloud.sap/identity": fmt.Sprintf(`{"serial":%q}`, name),
@@ -170,8 +175,11 @@ func (t *host) report() {
 		}
 		p.Deliver(func() {
 			out, err := t.h.services[i].Report(context.Background(), r)
-			if err == nil && out.Granted {
-				t.until, t.armed = max(t.until, now+term), !t.h.bare
+			switch {
+			case err == nil && out.Granted:
+				t.until, t.armed, t.free = max(t.until, now+term), !t.h.bare, false
+			case err == nil && out.Off:
+				t.until, t.armed, t.free = 0, false, true
 			}
 		})
 	}
@@ -190,7 +198,7 @@ func (t *host) runs() bool {
 	case t.hung:
 		return !t.runsOut()
 	}
-	return now < t.until
+	return t.free || now < t.until
 }
 
 // begins is a host that comes back.
@@ -200,6 +208,7 @@ func (t *host) begins() {
 
 // dial reaches a host's management controller.
 func (h *house) dial(name string) (hardware.Power, error) {
+	h.dialled++
 	if !h.power {
 		return nil, fmt.Errorf("host %s has no management controller", name)
 	}
@@ -317,7 +326,11 @@ func (h *house) writes() (n uint64) {
 func TestAQuietFleetIsNotWrittenAbout(t *testing.T) {
 	h := newHouse(t, 1, complete)
 	before := h.writes()
+	h.dialled = 0
 	h.run(1800)
+	if h.dialled > 0 {
+		t.Errorf("management controllers were looked for %d times", h.dialled)
+	}
 	if n := h.writes() - before; n > 0 {
 		t.Errorf("%d writes", n)
 	}
@@ -408,4 +421,41 @@ func TestNobodyLeads(t *testing.T) {
 	for _, name := range []string{"b", "c", "d", "e", "f"} {
 		h.want(name, "Online")
 	}
+}
+
+// A fleet that rehearses is not touched: no watchdog is armed, nobody stops his VMs,
+// and what would be done is said. When it is in earnest it is done.
+func TestARehearsalTouchesNothing(t *testing.T) {
+	h := newHouse(t, 6, complete)
+	h.held("dryRun", true)
+	h.run(15)
+	for _, name := range sortedHosts {
+		if x := h.hosts[name]; x.armed || !x.free {
+			t.Errorf("host %s: watchdog armed %v, runs without a lease %v", name, x.armed, x.free)
+		}
+	}
+	h.hosts["a"].hung = true
+	h.run(300)
+	h.want("a", "Held")
+	if !h.hosts["a"].runs() || len(h.moved) > 0 {
+		t.Errorf("it runs: %v; placed anew: %v", h.hosts["a"].runs(), h.moved)
+	}
+	h.held("dryRun", false)
+	h.run(10)
+	if !h.hosts["b"].armed {
+		t.Error("high availability does not begin")
+	}
+	h.run(50)
+	h.want("a", "Evacuated a-1:Evacuated:PowerOff maintenance=ha")
+	h.movedOnce()
+}
+
+// held has a person hold the service, or let it go.
+func (h *house) held(how string, on bool) {
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kvm", Name: ha.ConfigName}, Data: map[string]string{how: fmt.Sprint(on)}}
+	if on {
+		h.must(h.people.Create(context.Background(), c))
+		return
+	}
+	h.must(h.people.Delete(context.Background(), c))
 }

@@ -176,7 +176,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if req.Name == "" {
 		return r.round(ctx)
 	}
-	if r.led() == 0 {
+	if !r.looked() {
 		return ctrl.Result{}, nil // The first round wakes everybody.
 	}
 	seen, err := r.observe(ctx, req.Name)

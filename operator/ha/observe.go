@@ -89,10 +89,14 @@ func (r *Reconciler) observe(ctx context.Context, host string) (observation, err
 	seen.verdict = judge(e)
 	seen.expiry = expiry{evidence: e, terms: times, armed: armed, boot: record.Boot, granted: memory.granted, ledAt: seen.ledAt}
 	seen.power = r.power.memory(host)
-	if r.o.Power == nil {
+	switch {
+	case seen.evacuation == nil: // A host that is not to be fenced needs none, and dialling is not free.
+	case r.o.Power == nil:
 		seen.hasPower = "the HA service knows of none"
-	} else if _, err := r.o.Power(host); err != nil {
-		seen.hasPower = err.Error()
+	default:
+		if _, err := r.o.Power(host); err != nil {
+			seen.hasPower = err.Error()
+		}
 	}
 	return seen, nil
 }

@@ -212,7 +212,7 @@ func drawObservation(t *rapid.T) observation {
 			seen.power.proof = "off"
 		}
 	}
-	seen.brakes.blind = yes("blind")
+	seen.brakes.blind, seen.brakes.dryRun = yes("blind"), yes("dry run")
 	seen.verdict = verdict{state: rapid.SampledFrom([]string{kvmv1.ReasonOnline, kvmv1.ReasonSuspect, kvmv1.ReasonIsolated, kvmv1.ReasonUnreachable}).Draw(t, "verdict")}
 	return seen
 }
@@ -241,6 +241,9 @@ func TestNothingIsFencedWithoutProof(t *testing.T) {
 		heard := m.last != 0 && seen.now-m.last < 15*seconds
 		if seen.brakes.blind {
 			t.Fatal("by one that may lead no more")
+		}
+		if power := seen.evacuation.Status.Power; seen.brakes.dryRun && (power == nil || power.Ordered == nil) {
+			t.Fatal("in a dry run")
 		}
 		switch p.status.Proof.Kind {
 		case v1alpha1.ProofPowerOff:

@@ -59,15 +59,17 @@ func (r *Reconciler) round(ctx context.Context) (ctrl.Result, error) {
 	}
 	slices.SortFunc(fleet.Items, func(a, b kvmv1.Hypervisor) int { return strings.Compare(a.Name, b.Name) })
 	now := r.o.Steady.Elapsed()
+	before := r.view()
 	silent, blind := r.count(fleet.Items, fleetView{at: max(now, 1), paused: paused, dryRun: dryRun})
 	if len(silent) > 0 {
 		r.watchPulses(ctx, silent, now)
 	}
 	r.Service.assign(ring(fleet.Items, blind), now)
-	first := !r.begun // Until now nobody was looked at.
+	// Everybody is looked at when that begins, and when the service is held or let go.
+	all := !r.begun || before.paused != paused || before.dryRun != dryRun
 	r.begun = true
 	for i := range fleet.Items {
-		if name := fleet.Items[i].Name; silent[name] || first || r.restless(&fleet.Items[i]) {
+		if name := fleet.Items[i].Name; silent[name] || all || r.restless(&fleet.Items[i]) {
 			r.wakeHost(name)
 		}
 	}
@@ -84,6 +86,12 @@ func (r *Reconciler) woke() {
 		r.api.settled = now + r.o.Limits.Settle
 	}
 	r.rounds = max(now, 1)
+}
+
+func (r *Reconciler) view() fleetView {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fleet
 }
 
 // recall reads past the cache what was decided before this replica led: the cache
@@ -224,6 +232,14 @@ func (r *Reconciler) apiAnswered(ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.api.answered(ok, r.o.Steady.Elapsed())
+}
+
+// looked says whether a round has looked at all hosts, and at how people hold the
+// service: before, nothing is decided.
+func (r *Reconciler) looked() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lead.since != 0 && r.fleet.at != 0
 }
 
 func (r *Reconciler) led() time.Duration {

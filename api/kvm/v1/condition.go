@@ -78,6 +78,7 @@ const (
 // ReasonOnboarding and ReasonFailed.
 const (
 	ReasonPaused = "Paused" // The whole service is held by a person.
+	ReasonDryRun = "DryRun" // It only says what it would do.
 )
 
 // Reasons of ConditionOnboarding, besides ReasonSucceeded.
