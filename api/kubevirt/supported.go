@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
@@ -126,7 +123,7 @@ var mends = map[string]string{
 //
 // A flag that is not listed may be set to false: that asks for nothing.
 func Unsupported(vmi *kubevirtv1.VirtualMachineInstance) field.ErrorList {
-	errs := judge(reflect.ValueOf(&vmi.Spec).Elem(), field.NewPath("spec"), "spec")
+	errs := judge(reflect.ValueOf(&vmi.Spec).Elem(), &place{name: "spec"}, rows)
 	return append(errs, secureBoot(vmi)...)
 }
 
@@ -139,151 +136,6 @@ func secureBoot(vmi *kubevirtv1.VirtualMachineInstance) field.ErrorList {
 	}
 	path := field.NewPath("spec", "domain", "firmware", "bootloader", "efi", "secureBoot")
 	return field.ErrorList{field.Required(path, "it is true when absent, and Secure Boot is not supported: set it to false")}
-}
-
-var quantityType = reflect.TypeFor[resource.Quantity]()
-
-// judge walks what is set. Path names the place in the object, row its rows in
-// the table: the same but for the indices of lists.
-func judge(v reflect.Value, path *field.Path, row string) field.ErrorList {
-	if nothing(v) {
-		return nil
-	}
-	rule, listed := supported[row]
-	switch {
-	case listed && rule.below:
-		return nil
-	case !listed && !branches[row]:
-		if switchedOff(v) {
-			return nil
-		}
-		return field.ErrorList{field.Forbidden(path, mend(row))}
-	}
-
-	for v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
-	if v.Type() == quantityType {
-		return rule.judge(v, path)
-	}
-	var errs field.ErrorList
-	switch v.Kind() {
-	case reflect.Struct:
-		for name, value := range fields(v) {
-			if nothing(value) {
-				continue // Most are; that spares them their path.
-			}
-			errs = append(errs, judge(value, path.Child(name), row+"."+name)...)
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			errs = append(errs, judge(v.Index(i), path.Index(i), row+"[]")...)
-		}
-	case reflect.Map:
-		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-		for _, key := range keys {
-			errs = append(errs, judge(v.MapIndex(key), path.Key(key.String()), row+"["+key.String()+"]")...)
-		}
-	default:
-		return rule.judge(v, path)
-	}
-	return errs
-}
-
-// fields yields the fields of a struct by their JSON names, those of inlined
-// structs among them.
-func fields(v reflect.Value) func(yield func(string, reflect.Value) bool) {
-	return func(yield func(string, reflect.Value) bool) {
-		each(v, yield)
-	}
-}
-
-func each(v reflect.Value, yield func(string, reflect.Value) bool) bool {
-	for i, name := range namesOf(v.Type()) {
-		if name == "" {
-			if !each(v.Field(i), yield) {
-				return false
-			}
-			continue
-		}
-		if !yield(name, v.Field(i)) {
-			return false
-		}
-	}
-	return true
-}
-
-// fieldNames memoises a pure function of a type.
-var fieldNames sync.Map // reflect.Type -> []string
-
-// namesOf are the JSON names of a struct's fields.
-func namesOf(t reflect.Type) []string {
-	if known, ok := fieldNames.Load(t); ok {
-		return known.([]string)
-	}
-	list := make([]string, t.NumField())
-	for i := range list {
-		list[i] = jsonName(t.Field(i))
-	}
-	fieldNames.Store(t, list)
-	return list
-}
-
-// jsonName is a field's name on the wire, empty for an inlined struct.
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	if name == "" && !f.Anonymous {
-		return f.Name
-	}
-	return name
-}
-
-// nothing says that a field is not set. A pointer is set as soon as it points: an
-// empty struct behind it (masquerade: {}) asks for something.
-func nothing(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Slice, reflect.Map:
-		return v.Len() == 0
-	case reflect.Struct:
-		if v.Type() == quantityType {
-			return false // In a map: there it is set whatever it says.
-		}
-		for _, value := range fields(v) {
-			if !nothing(value) {
-				return false
-			}
-		}
-		return true
-	default:
-		return v.IsZero()
-	}
-}
-
-func switchedOff(v reflect.Value) bool {
-	return v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Bool && !v.Elem().Bool()
-}
-
-func mend(row string) string {
-	if mend, known := mends[row]; known {
-		return "not supported: " + mend
-	}
-	return "not supported: remove it"
-}
-
-// branches are the rows above those of the table.
-var branches = branchesOf(supported)
-
-func branchesOf(rows map[string]rule) map[string]bool {
-	above := map[string]bool{}
-	for row := range rows {
-		for i, r := range row {
-			if r == '.' || r == '[' {
-				above[row[:i]] = true
-			}
-		}
-	}
-	return above
 }
 
 // rule says what a listed field may hold.
@@ -305,19 +157,6 @@ func oneOf(values ...string) rule { return rule{values: values} }
 // checked allows the values to which check says nothing; what it says is how to
 // mend the others.
 func checked(check func(reflect.Value) string) rule { return rule{check: check} }
-
-func (r rule) judge(v reflect.Value, path *field.Path) field.ErrorList {
-	if r.values != nil && !slices.Contains(r.values, v.String()) {
-		return field.ErrorList{field.NotSupported(path, v.String(), r.values)}
-	}
-	if r.check == nil {
-		return nil
-	}
-	if mend := r.check(v); mend != "" {
-		return field.ErrorList{field.Invalid(path, v.Interface(), mend)}
-	}
-	return nil
-}
 
 func notNegative(v reflect.Value) string {
 	if v.Int() < 0 {
