@@ -370,28 +370,3 @@ func closedChecker() toolscache.DoneChecker {
 }
 
 var _ cache.Informer = (*informer)(nil)
-
-// fieldIndex finds objects by the values a function takes from them.
-type fieldIndex struct {
-	of     client.IndexerFunc
-	values map[string]map[types.NamespacedName]client.Object
-}
-
-func (x *fieldIndex) move(key types.NamespacedName, was, is client.Object) {
-	if was != nil {
-		for _, v := range x.of(was) {
-			delete(x.values[v], key)
-			if len(x.values[v]) == 0 {
-				delete(x.values, v)
-			}
-		}
-	}
-	if is != nil {
-		for _, v := range x.of(is) {
-			if x.values[v] == nil {
-				x.values[v] = map[types.NamespacedName]client.Object{}
-			}
-			x.values[v][key] = is
-		}
-	}
-}

@@ -23,7 +23,7 @@ import (
 // asOf returns the matching objects as they were before the changes undone
 // says, newest first, in order.
 func (c *Cluster) asOf(k *kind, sel *selector, undone func(change) bool) []client.Object {
-	was := map[types.NamespacedName]client.Object{}
+	var was map[types.NamespacedName]client.Object
 	for _, ch := range slices.Backward(k.past.changes) {
 		if !undone(ch) {
 			break
@@ -32,13 +32,20 @@ func (c *Cluster) asOf(k *kind, sel *selector, undone func(change) bool) []clien
 		if one == nil {
 			one = ch.new
 		}
+		if was == nil {
+			was = map[types.NamespacedName]client.Object{}
+		}
 		was[client.ObjectKeyFromObject(one)] = ch.old
 	}
-	var out []client.Object
-	for _, st := range k.selected(sel) {
-		if _, changed := was[client.ObjectKeyFromObject(st.obj)]; !changed {
-			out = append(out, c.seen(st, c.s.Elapsed()))
+	now := k.selected(sel)
+	out := make([]client.Object, 0, len(now))
+	for _, st := range now {
+		if len(was) > 0 {
+			if _, changed := was[client.ObjectKeyFromObject(st.obj)]; changed {
+				continue
+			}
 		}
+		out = append(out, c.seen(st, c.s.Elapsed()))
 	}
 	if len(was) == 0 {
 		return out

@@ -154,6 +154,9 @@ func maps(t reflect.Type) comparer {
 	if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
 		return func(a, b unsafe.Pointer) bool {
 			x, y := *(*map[string]string)(a), *(*map[string]string)(b)
+			if *(*unsafe.Pointer)(a) == *(*unsafe.Pointer)(b) {
+				return true // the same map
+			}
 			if len(x) != len(y) {
 				return false
 			}
@@ -168,6 +171,9 @@ func maps(t reflect.Type) comparer {
 	if t.Key().Kind() == reflect.String && t.Elem() == reflect.TypeFor[resource.Quantity]() {
 		return func(a, b unsafe.Pointer) bool {
 			x, y := *(*map[string]resource.Quantity)(a), *(*map[string]resource.Quantity)(b)
+			if *(*unsafe.Pointer)(a) == *(*unsafe.Pointer)(b) {
+				return true // the same map
+			}
 			if len(x) != len(y) {
 				return false
 			}
