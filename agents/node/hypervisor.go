@@ -30,6 +30,10 @@ type hypervisorReconciler struct {
 	asked     map[string]time.Time // OS version: when this process asked for it
 	heard     map[string]bool      // unit states that have been logged as unknown
 	lastWrite lastWrite
+
+	recorded     identity // as read from recordedText
+	recordedText string
+	upToDate     upToDate
 }
 
 func newHypervisorReconciler(c client.Client, reader client.Reader, o Options) *hypervisorReconciler {
@@ -118,7 +122,10 @@ type observation struct {
 func (r *hypervisorReconciler) observe(ctx context.Context, hv *kvmv1.Hypervisor, host seenHost) (observation, error) {
 	seen := observation{seenHost: host, hv: hv}
 	now := identityOf(host.facts.identity)
-	seen.recorded = parseIdentity(hv.Annotations[AnnotationIdentity])
+	if text := hv.Annotations[AnnotationIdentity]; text != r.recordedText {
+		r.recorded, r.recordedText = parseIdentity(text), text
+	}
+	seen.recorded = r.recorded
 	if now.adds(seen.recorded) {
 		twins, err := r.claims.twins(ctx, now)
 		if err != nil {
@@ -206,7 +213,11 @@ func (r *hypervisorReconciler) startUpdate(ctx context.Context, seen observation
 
 // writeStatus patches what changed, if anything did.
 func (r *hypervisorReconciler) writeStatus(ctx context.Context, seen observation, p plan) error {
+	if r.upToDate.says(seen, p) {
+		return nil
+	}
 	if equal.Values(&seen.hv.Status, &p.status) {
+		r.upToDate = upToDate{version: seen.hv.ResourceVersion, told: seen.facts.told}
 		return nil
 	}
 	after := &kvmv1.Hypervisor{TypeMeta: seen.hv.TypeMeta, Spec: *seen.hv.Spec.DeepCopy()}
@@ -217,6 +228,21 @@ func (r *hypervisorReconciler) writeStatus(ctx context.Context, seen observation
 	}
 	r.lastWrite.note(seen.hv, after)
 	return nil
+}
+
+// upToDate is the version of the Hypervisor that was found to say all that we were
+// told. As long as it and what it was compared with stand, only what time and the
+// units change has to be compared.
+type upToDate struct {
+	version string
+	told
+}
+
+func (u upToDate) says(seen observation, p plan) bool {
+	return u.version != "" && u.version == seen.hv.ResourceVersion && u.told == seen.facts.told &&
+		u.os != nil && u.able != nil && u.counted != nil &&
+		equal.Values(&seen.hv.Status.Conditions, &p.status.Conditions) &&
+		equal.Values(&seen.hv.Status.UpdateStatus, &p.status.UpdateStatus)
 }
 
 // lastWrite bridges the time until the cache shows our own last write. Only

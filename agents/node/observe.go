@@ -82,12 +82,18 @@ func (o *observer) look(ctx context.Context, now time.Time) seenHost {
 		// somebody stopped, or wait for an answer that never comes.
 		o.staleDaemon, o.staleDomains = true, true
 	}
+	if o.facts.os == nil && o.facts.system != nil {
+		o.facts.os = operatingSystem(*o.facts.system, o.facts.identity)
+	}
+	if o.facts.able == nil && o.facts.capabilities != nil {
+		o.facts.able = ableTo(*o.facts.capabilities)
+	}
 	if o.facts.counted == nil && o.facts.capabilities != nil && o.facts.domainsKnown {
 		o.facts.counted = count(*o.facts.capabilities, o.facts.domains)
 	}
 	seen.facts = o.facts
 	if o.staleDaemon {
-		seen.facts.capabilities, seen.facts.counted = nil, nil
+		seen.facts.capabilities, seen.facts.able, seen.facts.counted = nil, nil, nil
 	}
 	if o.staleDomains {
 		seen.facts.domains, seen.facts.domainsKnown, seen.facts.counted = nil, false, nil
@@ -114,7 +120,7 @@ func (o *observer) markStale(ctx context.Context, now time.Time) {
 // readSystem leaves what it cannot read stale; an agent without the rights to
 // read the firmware's tables still reports the rest.
 func (o *observer) readSystem(ctx context.Context) {
-	o.staleSystem = false
+	o.staleSystem, o.facts.os = false, nil
 	if identity, err := o.host.Identity(ctx); err != nil {
 		o.staleSystem = true
 	} else {
@@ -177,7 +183,7 @@ func (o *observer) readLibvirt(ctx context.Context) (connectErr, processErr erro
 		capabilities, err := o.host.Capabilities(ctx)
 		switch {
 		case err == nil:
-			o.facts.capabilities, o.facts.counted, o.staleDaemon = &capabilities, nil, false
+			o.facts.capabilities, o.facts.able, o.facts.counted, o.staleDaemon = &capabilities, nil, nil, false
 		case processErr == nil:
 			processErr = err
 		}

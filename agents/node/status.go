@@ -23,13 +23,26 @@ type facts struct {
 	domains      []hardware.Domain
 	domainsKnown bool
 
-	// counted is what follows from capabilities and domains. It is kept as
-	// long as they are: most looks read neither anew. Nil where they are not
-	// both known.
-	counted *counted
+	told
 }
 
-// counted is shared by many reports and never changed.
+// told is what a report says of the facts, made when they are read and kept as
+// long as they are: most looks read nothing anew. Its parts are shared by many
+// reports and never changed; nil ones are made for the one report.
+type told struct {
+	os      *kvmv1.OperatingSystem // of identity and system
+	able    *able                  // of capabilities
+	counted *counted               // of capabilities and domains
+}
+
+// able is what a host can do.
+type able struct {
+	libvirt, hypervisor string // versions
+	capabilities        kvmv1.Capabilities
+	domainCapabilities  kvmv1.DomainCapabilities
+}
+
+// counted is what a host has, and what of it is promised.
 type counted struct {
 	instances            []kvmv1.Instance
 	capacity, allocation resources
@@ -39,10 +52,17 @@ type counted struct {
 // report writes into status what the facts say and leaves the rest.
 func report(status *kvmv1.HypervisorStatus, f facts, overcommit map[kvmv1.ResourceName]float64) {
 	if f.system != nil {
-		status.OperatingSystem = operatingSystem(*f.system, f.identity)
+		if f.os == nil {
+			f.os = operatingSystem(*f.system, f.identity)
+		}
+		status.OperatingSystem = *f.os
 	}
 	if f.capabilities != nil {
-		reportCapabilities(status, *f.capabilities)
+		if f.able == nil {
+			f.able = ableTo(*f.capabilities)
+		}
+		status.LibVirtVersion, status.HypervisorVersion = f.able.libvirt, f.able.hypervisor
+		status.Capabilities, status.DomainCapabilities = f.able.capabilities, f.able.domainCapabilities
 	}
 	if f.domainsKnown {
 		if f.counted != nil {
@@ -65,27 +85,31 @@ func report(status *kvmv1.HypervisorStatus, f facts, overcommit map[kvmv1.Resour
 	if status.Capacity != nil {
 		status.EffectiveCapacity = overcommitted(status.Capacity, overcommit)
 	}
+	if f.counted != nil && f.capabilities != nil && f.domainsKnown && len(overcommit) == 0 {
+		return // as counted
+	}
 	status.Cells = slices.Clone(status.Cells)
 	for i := range status.Cells {
 		status.Cells[i].EffectiveCapacity = overcommitted(status.Cells[i].Capacity, overcommit)
 	}
 }
 
-func reportCapabilities(status *kvmv1.HypervisorStatus, c hardware.Capabilities) {
-	status.LibVirtVersion = versionText(c.LibvirtVersion)
-	status.HypervisorVersion = versionText(c.HypervisorVersion)
+func ableTo(c hardware.Capabilities) *able {
 	total := capacityOf(c).total.resources()
-	status.Capabilities = kvmv1.Capabilities{
-		HostCPUArch: cmp.Or(c.CPU.Arch, "unknown"),
-		HostMemory:  total[kvmv1.ResourceMemory],
-		HostCPUs:    total[kvmv1.ResourceCPU],
-	}
-	status.DomainCapabilities = kvmv1.DomainCapabilities{
-		Arch:              cmp.Or(c.Arch, "unknown"),
-		HypervisorType:    cmp.Or(c.HypervisorType, "unknown"),
-		SupportedDevices:  sorted(c.Devices),
-		SupportedCPUModes: sorted(c.CPUModes),
-		SupportedFeatures: sorted(c.Features),
+	return &able{
+		libvirt: versionText(c.LibvirtVersion), hypervisor: versionText(c.HypervisorVersion),
+		capabilities: kvmv1.Capabilities{
+			HostCPUArch: cmp.Or(c.CPU.Arch, "unknown"),
+			HostMemory:  total[kvmv1.ResourceMemory],
+			HostCPUs:    total[kvmv1.ResourceCPU],
+		},
+		domainCapabilities: kvmv1.DomainCapabilities{
+			Arch:              cmp.Or(c.Arch, "unknown"),
+			HypervisorType:    cmp.Or(c.HypervisorType, "unknown"),
+			SupportedDevices:  sorted(c.Devices),
+			SupportedCPUModes: sorted(c.CPUModes),
+			SupportedFeatures: sorted(c.Features),
+		},
 	}
 }
 
@@ -99,6 +123,7 @@ func count(capabilities hardware.Capabilities, domains []hardware.Domain) *count
 	}
 	for i, cell := range c.cells {
 		n.cells[i] = kvmv1.Cell{CellID: cell.ID, Capacity: cellLoad(cell).resources(), Allocation: a.cells[i].resources()}
+		n.cells[i].EffectiveCapacity = n.cells[i].Capacity // without ratios
 	}
 	return n
 }
@@ -134,8 +159,8 @@ func instances(domains []hardware.Domain) []kvmv1.Instance {
 	return list
 }
 
-func operatingSystem(s hardware.System, i hardware.Identity) kvmv1.OperatingSystem {
-	o := kvmv1.OperatingSystem{
+func operatingSystem(s hardware.System, i hardware.Identity) *kvmv1.OperatingSystem {
+	o := &kvmv1.OperatingSystem{
 		Version:             s.OSRelease["GARDENLINUX_VERSION"],
 		VariantID:           s.OSRelease["VARIANT_ID"],
 		PrettyVersion:       s.OSRelease["PRETTY_NAME"],
