@@ -176,6 +176,7 @@ func (r *Reconciler) write(ctx context.Context, seen observation, vmi *kubevirtv
 	if vmi == nil || equal.Values(vmi, seen.vmi) {
 		return nil
 	}
+	vmi = vmi.DeepCopy() // the answer is read into it, and it may share parts with the cache's
 	base := client.MergeFromWithOptions(seen.vmi, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vmi, base); err != nil {
 		if apierrors.IsNotFound(err) {

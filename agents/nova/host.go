@@ -28,7 +28,7 @@ type host struct {
 	hw   hardware.Host
 
 	mu         sync.Mutex // never held across a call of the API or the hardware
-	add        func(wiring.Request)
+	add        func(wiring.Request, time.Duration)
 	life       context.Context
 	subscribed bool
 
@@ -37,7 +37,7 @@ type host struct {
 	downAt   time.Time // since when it does not answer; zero: it does
 	saidDown bool      // VMs were woken to say so
 
-	domains map[string]hardware.Domain      // the last list, kept current by single looks
+	domains map[string]*hardware.Domain     // the last list, kept current by single looks; a domain is replaced, never changed
 	owners  map[string]types.NamespacedName // whose domain a UUID is, or will be
 	memory  map[string]memory               // by UUID
 	ends    map[string]runEnd               // what events said of a run that no list tells
@@ -45,17 +45,23 @@ type host struct {
 
 	wakeAll bool
 	logLine string
+
+	// stirs counts what a look around may have to do with: each look at a VM, its
+	// end, and each change in a list. restedAt is the count at which all VMs were
+	// as they should be, or -1.
+	stirs, restedAt int
 }
 
 func newHost(name string, hw hardware.Host) *host {
 	return &host{
-		name:    name,
-		hw:      hw,
-		domains: map[string]hardware.Domain{},
-		owners:  map[string]types.NamespacedName{},
-		memory:  map[string]memory{},
-		ends:    map[string]runEnd{},
-		claims:  map[string]uint64{},
+		name:     name,
+		hw:       hw,
+		domains:  map[string]*hardware.Domain{},
+		owners:   map[string]types.NamespacedName{},
+		memory:   map[string]memory{},
+		ends:     map[string]runEnd{},
+		claims:   map[string]uint64{},
+		restedAt: -1,
 	}
 }
 
@@ -66,12 +72,12 @@ func (h *host) key() wiring.Request {
 
 // listen subscribes to the host's events and asks for a first list. When the
 // hypervisor refuses now, each later list tries again.
-func (h *host) listen(ctx context.Context, add func(wiring.Request)) {
+func (h *host) listen(ctx context.Context, add func(wiring.Request, time.Duration)) {
 	h.mu.Lock()
 	h.add, h.life = add, ctx
 	h.mu.Unlock()
 	h.subscribe()
-	add(h.key())
+	add(h.key(), 0)
 }
 
 func (h *host) subscribe() {
@@ -89,8 +95,29 @@ func (h *host) subscribe() {
 	}
 }
 
+// ownEcho is how long the event of a start may wait. Nearly all starts are our
+// own, and what we write about them brings the VM back by itself.
+const ownEcho = time.Second
+
+// echoes says that an event is one that a start of our own makes.
+func echoes(e hardware.Event) bool {
+	switch e.Kind {
+	case hardware.EventDefined:
+		return true
+	case hardware.EventStarted:
+		return e.Detail == hardware.DetailBooted
+	case hardware.EventResumed:
+		return e.Detail == hardware.DetailUnpaused
+	}
+	return false
+}
+
 // note takes in one event: it says whom to look at, and never what is true.
 func (h *host) note(e hardware.Event) {
+	wait := time.Duration(0)
+	if echoes(e) {
+		wait = ownEcho
+	}
 	h.mu.Lock()
 	request := h.key()
 	if owner, known := h.owners[e.UUID]; known && e.UUID != "" {
@@ -103,15 +130,23 @@ func (h *host) note(e hardware.Event) {
 	}
 	switch {
 	case e.Kind == hardware.EventShutdown && e.Detail == hardware.DetailHost:
-		h.ends[e.UUID] = runEnd{h.domains[e.UUID].StartedAt, hardware.DetailHost}
+		h.ends[e.UUID] = runEnd{h.startOf(e.UUID), hardware.DetailHost}
 	case e.Kind == hardware.EventCrashed && e.Detail == hardware.DetailPanicked:
-		h.ends[e.UUID] = runEnd{h.domains[e.UUID].StartedAt, hardware.DetailPanicked}
+		h.ends[e.UUID] = runEnd{h.startOf(e.UUID), hardware.DetailPanicked}
 	}
 	add := h.add
 	h.mu.Unlock()
 	if add != nil {
-		add(request)
+		add(request, wait)
 	}
+}
+
+// startOf is when a domain's last known run began. The caller holds the lock.
+func (h *host) startOf(uuid string) time.Time {
+	if d := h.domains[uuid]; d != nil {
+		return d.StartedAt
+	}
+	return time.Time{}
 }
 
 // doubt asks for a list, because a single look went unanswered.
@@ -122,7 +157,7 @@ func (h *host) wake(who types.NamespacedName) {
 	add := h.add
 	h.mu.Unlock()
 	if add != nil {
-		add(wiring.Request{NamespacedName: who})
+		add(wiring.Request{NamespacedName: who}, 0)
 	}
 }
 
@@ -145,8 +180,9 @@ func (h *host) list(ctx context.Context, now func() time.Time) error {
 	h.mu.Lock()
 	var changed []types.NamespacedName
 	before := h.domains
-	h.domains = make(map[string]hardware.Domain, len(domains))
-	for _, d := range domains {
+	h.domains = make(map[string]*hardware.Domain, len(domains))
+	for i := range domains {
+		d := &domains[i]
 		h.domains[d.UUID] = d
 		if old, was := before[d.UUID]; !was || !alike(old, d) {
 			if d.Spec.Owner != nil {
@@ -168,6 +204,9 @@ func (h *host) list(ctx context.Context, now func() time.Time) error {
 	if h.saidDown {
 		h.logLine = "Hypervisor answers again"
 	}
+	if len(changed) > 0 || len(before) != len(h.domains) {
+		h.stirs++
+	}
 	h.listed, h.listedAt = true, now()
 	h.downAt, h.saidDown = time.Time{}, false
 	h.mu.Unlock()
@@ -179,13 +218,21 @@ func (h *host) list(ctx context.Context, now func() time.Time) error {
 }
 
 // alike says that two looks at a domain tell the same story.
-func alike(a, b hardware.Domain) bool {
+func alike(a, b *hardware.Domain) bool {
 	return a.State == b.State && a.Detail == b.Detail && a.Incoming == b.Incoming &&
-		a.Persistent == b.Persistent && a.StartedAt.Equal(b.StartedAt)
+		a.Persistent == b.Persistent && a.StartedAt.Equal(b.StartedAt) &&
+		a.Foreign == b.Foreign && sameOwner(a.Spec.Owner, b.Spec.Owner)
+}
+
+func sameOwner(a, b *hardware.Owner) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
 
 // learn remembers whose a domain is. The caller holds the lock.
-func (h *host) learn(d hardware.Domain) {
+func (h *host) learn(d *hardware.Domain) {
 	delete(h.claims, d.UUID)
 	if end, was := h.ends[d.UUID]; was && d.Active() && !d.StartedAt.Equal(end.run) {
 		delete(h.ends, d.UUID)
@@ -220,8 +267,8 @@ func (h *host) saw(uuid string, owner types.NamespacedName, d *hardware.Domain) 
 		h.owners[uuid] = owner
 		return
 	}
-	h.domains[uuid] = *d
-	h.learn(*d)
+	h.domains[uuid] = d
+	h.learn(d)
 }
 
 // strays returns the UUIDs of a VM's domains, sorted, leaving out its own.

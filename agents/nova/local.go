@@ -88,6 +88,11 @@ func start(o observation, want kubevirt.PowerState) plan {
 	case !o.permitted():
 		return noPermit(o)
 	}
+	if !o.live {
+		p := o.rest("start")
+		p.confirm = true // what follows is worth its price only then
+		return p
+	}
 	if bad := kubevirt.Unsupported(o.vmi); len(bad) > 0 {
 		return o.refuse(ReasonUnsupported, bad.ToAggregate().Error())
 	}
@@ -96,7 +101,7 @@ func start(o observation, want kubevirt.PowerState) plan {
 		return o.refuse(ReasonInvalidSpec, err.Error())
 	}
 
-	vmi := o.vmi.DeepCopy()
+	vmi := described(o.vmi)
 	state := hardware.StateRunning
 	if want == kubevirt.PowerPaused {
 		state = hardware.StatePaused

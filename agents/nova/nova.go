@@ -98,7 +98,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		host:   newHost(o.Host, o.Hardware),
 	}
 	events := source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[wiring.Request]) error {
-		r.host.listen(ctx, queue.Add)
+		r.host.listen(ctx, queue.AddAfter)
 		return nil
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -126,6 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if req.Namespace == "" {
 		return r.lookAround(ctx)
 	}
+	r.host.stir()
+	defer r.host.stir()
 	seen, err := r.observe(ctx, req.NamespacedName)
 	if err != nil {
 		return r.failed(err)

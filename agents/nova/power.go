@@ -66,7 +66,7 @@ func power(o observation, want kubevirt.PowerState) plan {
 	if !stalled(o.domain) {
 		p.memory.ioTried = time.Time{}
 	}
-	vmi := o.vmi.DeepCopy()
+	vmi := described(o.vmi)
 	describe(vmi, state, detail, m.agent, o.now)
 	p.vmi, p.blame = vmi, blameVM
 	return p

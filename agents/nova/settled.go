@@ -19,24 +19,58 @@ import (
 // wakeUnsettled wakes the VMs at which a look is worth its calls, or with all,
 // every VM. Of twenty VMs on a quiet host it is none: one list of domains says
 // of each what a look of its own would, and a host need not ask twenty times.
+//
+// Where nothing has stirred since the last time they are not even read: what
+// settles a VM is its object, its domain and what we remember, and each of them
+// changes only with an event that brings the VM itself, or in the list.
 func (r *Reconciler) wakeUnsettled(ctx context.Context, all bool) error {
+	stirs, rested := r.host.stirred()
+	if rested && !all {
+		return nil
+	}
 	var vmis kubevirtv1.VirtualMachineInstanceList
 	if err := r.client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil { // only read below
 		return fmt.Errorf("list VMs of %s: %w", r.o.Host, err)
 	}
-	settled := map[string]bool{}
+	settled, woken := map[string]bool{}, false
 	for i := range vmis.Items {
 		vmi := &vmis.Items[i]
 		if uuid := kubevirt.DomainUUID(vmi); !all && r.host.settled(vmi, uuid) {
 			settled[uuid] = true
 			continue
 		}
+		woken = true
 		r.host.wake(types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name})
 	}
 	for _, owner := range r.host.unexplained(settled) {
+		woken = true
 		r.host.wake(owner)
 	}
+	if !woken {
+		r.host.rest(stirs)
+	}
 	return nil
+}
+
+// stir says that something of the host's VMs may be another.
+func (h *host) stir() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stirs++
+}
+
+// stirred returns the count of stirs, and whether all was well at it.
+func (h *host) stirred() (stirs int, rested bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stirs, h.stirs == h.restedAt
+}
+
+// rest notes that all VMs were as they should be when so much had stirred.
+func (h *host) rest(stirs int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.restedAt = stirs
 }
 
 // settled says that a VM runs here as it should and as it says, and nothing

@@ -104,7 +104,17 @@ func synchronized(vmi *kubevirtv1.VirtualMachineInstance, now time.Time) {
 	}
 }
 
-// describe writes what an active domain is into the VM's status.
+// described is a copy of a VM for describe: conditions and phases are its own, and
+// all else is the VM's still. Most looks find that nothing has changed.
+func described(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.VirtualMachineInstance {
+	own := *vmi
+	own.Status.Conditions = slices.Clone(vmi.Status.Conditions)
+	own.Status.PhaseTransitionTimestamps = slices.Clip(vmi.Status.PhaseTransitionTimestamps)
+	return &own
+}
+
+// describe writes what an active domain is into the VM's status: into
+// conditions, phase and reason, and no other part of it (see described).
 func describe(vmi *kubevirtv1.VirtualMachineInstance, state hardware.State, detail hardware.Detail, agent hardware.Detail, now time.Time) {
 	setPhase(vmi, kubevirtv1.Running, now)
 	vmi.Status.Reason = ""
