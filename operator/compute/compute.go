@@ -141,8 +141,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 func (r *Reconciler) observe(ctx context.Context, req ctrl.Request) (observation, error) {
 	seen := observation{now: r.Clock.Now()}
-	var vmi kubevirtv1.VirtualMachineInstance
-	if err := r.Client.Get(ctx, req.NamespacedName, &vmi); err != nil {
+	var vmi kubevirtv1.VirtualMachineInstance // the cache's own: what is to be changed is copied
+	if err := r.Client.Get(ctx, req.NamespacedName, &vmi, client.UnsafeDisableDeepCopy); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Fleet.forgetKey(req.NamespacedName)
 		}

@@ -197,7 +197,7 @@ func (r *Reconciler) observeDomains(ctx context.Context, seen *observation) erro
 		}
 		explained[id] = true // Once each.
 		var list kubevirtv1.VirtualMachineInstanceList
-		if err := r.Client.List(ctx, &list, client.MatchingFields{indexID: id}); err != nil {
+		if err := r.Client.List(ctx, &list, client.MatchingFields{indexID: id}, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("list VMs of domain %s: %w", id, err)
 		}
 		seen.domains = append(seen.domains, domain{id: id, name: instance.Name, lingering: len(list.Items) > 0})

@@ -29,7 +29,8 @@ var rank = map[kvmv1.EvictionInstanceState]int{
 // report is the status that says how all stand.
 func report(seen observation, all []standing, refusal string) kvmv1.EvictionStatus {
 	was := &seen.eviction.Status
-	s := *was.DeepCopy()
+	s := *was // only its conditions are changed in place
+	s.Conditions = slices.Clone(was.Conditions)
 	s.HypervisorServiceID = seen.hypervisor.Status.HypervisorID
 	s.OutstandingInstances, s.OutstandingRAMMb = nil, 0
 	s.Total, s.Moved, s.Failed, s.Running = int32(len(all)), 0, 0, 0
@@ -155,12 +156,13 @@ func news(seen observation, all []standing) *metav1.Condition {
 // destination when its migration has run for a while.
 func worthWriting(seen observation, s kvmv1.EvictionStatus, all []standing) *kvmv1.EvictionStatus {
 	quiet := func(s *kvmv1.EvictionStatus) *kvmv1.EvictionStatus {
-		s = s.DeepCopy()
-		s.ETA = nil
-		for i := range s.Instances {
-			s.Instances[i].Destination = ""
+		q := *s
+		q.ETA = nil
+		q.Instances = slices.Clone(s.Instances)
+		for i := range q.Instances {
+			q.Instances[i].Destination = ""
 		}
-		return s
+		return &q
 	}
 	if !equal.Values(quiet(&s), quiet(&seen.eviction.Status)) {
 		s.ETA = eta(seen, &s, all)
@@ -181,7 +183,9 @@ const progressEvery = 10 * time.Second
 // onlyProgress says that nothing else has changed.
 func onlyProgress(a, b *kvmv1.EvictionStatus) bool {
 	settled := func(s *kvmv1.EvictionStatus) *kvmv1.EvictionStatus {
-		s = s.DeepCopy()
+		copied := *s
+		s = &copied
+		s.Instances, s.Conditions = slices.Clone(s.Instances), slices.Clone(s.Conditions)
 		s.Moved, s.Running, s.OutstandingInstances, s.OutstandingRAMMb, s.ETA = 0, 0, nil, 0, nil
 		for i := range s.Instances {
 			entry := &s.Instances[i]

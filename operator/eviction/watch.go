@@ -80,7 +80,7 @@ func (r *Reconciler) evictionsOf(ctx context.Context, hosts ...string) []reconci
 	var names []string
 	for _, host := range hosts {
 		var list kvmv1.EvictionList
-		if err := r.Client.List(ctx, &list, client.MatchingFields{indexOf: host}); err != nil {
+		if err := r.Client.List(ctx, &list, client.MatchingFields{indexOf: host}, client.UnsafeDisableDeepCopy); err != nil {
 			return nil // The cache alone is asked, and does not refuse.
 		}
 		for i := range list.Items {
@@ -105,7 +105,7 @@ func (r *Reconciler) byMigration(ctx context.Context, o client.Object) []reconci
 	m := o.(*kubevirtv1.VirtualMachineInstanceMigration)
 	var hosts []string
 	var vmi kubevirtv1.VirtualMachineInstance
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}, &vmi); err == nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}, &vmi, client.UnsafeDisableDeepCopy); err == nil {
 		hosts = HostsOf(&vmi)
 	}
 	// After the switch-over the VM no longer knows where it came from.

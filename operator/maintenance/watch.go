@@ -44,7 +44,7 @@ func (r *Reconciler) watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("maintenance").
 		For(&kvmv1.Hypervisor{}, builder.WithPredicates(news)).
-		Watches(&kvmv1.Hypervisor{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(servingChanged)).
+		Watches(&kvmv1.Hypervisor{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(servesAgain)).
 		Watches(&kvmv1.Eviction{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(taintsChanged)).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.hostRequests), builder.WithPredicates(hostsChanged)).
@@ -108,9 +108,11 @@ var news = predicate.Funcs{
 	},
 }
 
-var servingChanged = predicate.Funcs{
+// servesAgain leaves out what lets nobody begin: of forty hosts that are asked to
+// leave at once, each that goes would wake all that still wait.
+var servesAgain = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return serves(e.ObjectOld.(*kvmv1.Hypervisor)) != serves(e.ObjectNew.(*kvmv1.Hypervisor))
+		return !serves(e.ObjectOld.(*kvmv1.Hypervisor)) && serves(e.ObjectNew.(*kvmv1.Hypervisor))
 	},
 }
 
