@@ -232,7 +232,7 @@ func (k *facts) typeConverter() (managedfields.TypeConverter, error) {
 
 func (p *pipeline) converter() (managedfields.TypeConverter, error) {
 	p.onceTypes.Do(func() {
-		root := p.structural.ToKubeOpenAPI()
+		root := p.Structural.ToKubeOpenAPI()
 		root.Properties["apiVersion"] = *spec.StringProperty()
 		root.Properties["kind"] = *spec.StringProperty()
 		root.Properties["metadata"] = objectMetaSchema()

@@ -136,8 +136,8 @@ func (c *Cluster) compile(gvk schema.GroupVersionKind) (*facts, error) {
 		if k.schema, err = newPipeline(version, gvk); err != nil {
 			return nil, fmt.Errorf("compile the schema of %s: %w", gvk, err)
 		}
-		k.defaults = compileDefaults(k.schema.structural, k.typ, true)
-		if status, ok := k.schema.structural.Properties["status"]; ok && k.status >= 0 {
+		k.defaults = compileDefaults(k.schema.Structural, k.typ, true)
+		if status, ok := k.schema.Structural.Properties["status"]; ok && k.status >= 0 {
 			k.statusDefaults = compileDefaults(&status, k.typ.Field(k.status).Type, false)
 		}
 	} else {

@@ -66,7 +66,7 @@ func (c *Cluster) create(rq *request, k *kind, n client.Object) (client.Object, 
 	if ns, ok := n.(*corev1.Namespace); ok {
 		ns.Spec.Finalizers, ns.Status.Phase = []corev1.FinalizerName{corev1.FinalizerKubernetes}, corev1.NamespaceActive
 	}
-	n, tree, err := c.admit(k, n, nil)
+	n, tree, err := c.admit(k, n, nil, "")
 	if err != nil || rq.dry {
 		return n, err
 	}
@@ -75,7 +75,7 @@ func (c *Cluster) create(rq *request, k *kind, n client.Object) (client.Object, 
 }
 
 // admit brings a new version into its stored form and judges it.
-func (c *Cluster) admit(k *kind, n client.Object, old *stored) (client.Object, map[string]any, error) {
+func (c *Cluster) admit(k *kind, n client.Object, old *stored, sub string) (client.Object, map[string]any, error) {
 	var tree map[string]any
 	if k.schema != nil && c.o.Fidelity == Full {
 		var before map[string]any
@@ -83,7 +83,7 @@ func (c *Cluster) admit(k *kind, n client.Object, old *stored) (client.Object, m
 			before = old.tree
 		}
 		var err error
-		if n, tree, err = k.schema.admit(k.facts, n, before); err != nil {
+		if n, tree, err = k.schema.admit(k.facts, n, before, sub); err != nil {
 			return nil, nil, err
 		}
 	} else if k.defaults != nil {
@@ -147,7 +147,7 @@ func (c *Cluster) replace(rq *request, k *kind, st *stored, n client.Object) (cl
 	if err != nil {
 		return nil, err
 	}
-	n, tree, err := c.admit(k, n, st)
+	n, tree, err := c.admit(k, n, st, rq.sub)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ status:
   running: 4
   failed: 1
   eta: "2026-01-01T12:00:00Z"
-  conditions: [{type: Evicting, status: "True", reason: Running, message: 9 VMs to go}]
+  conditions: [{type: Evicting, status: "True", reason: Running, lastTransitionTime: "2026-01-01T00:00:00Z", message: 9 VMs to go}]
 `)
 	eviction["metadata"].(map[string]any)["creationTimestamp"] = time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
 	printed(t, server, eviction, false,

@@ -225,9 +225,9 @@ status:
   hypervisorId: h
   operatingSystem: {prettyVersion: Garden Linux 1933.0, hardwareModel: PowerEdge R860, kernelRelease: 6.12.38-amd64}
   conditions:
-  - {type: Ready, status: "True", reason: Ready, message: Hypervisor is ready}
-  - {type: Tainted, status: "False", reason: NoKubectl, message: "🟢"}
-  - {type: Onboarding, status: "False", reason: Succeeded, message: Onboarding completed}
+  - {type: Ready, status: "True", reason: Ready, lastTransitionTime: "2026-01-01T00:00:00Z", message: Hypervisor is ready}
+  - {type: Tainted, status: "False", reason: NoKubectl, lastTransitionTime: "2026-01-01T00:00:00Z", message: "🟢"}
+  - {type: Onboarding, status: "False", reason: Succeeded, lastTransitionTime: "2026-01-01T00:00:00Z", message: Onboarding completed}
 `
 
 func TestHypervisorTable(t *testing.T) {

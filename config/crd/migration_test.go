@@ -61,9 +61,9 @@ func TestMigrationStatusIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = server.updateStatus(old, server.object(t, `{status: {started: yesterday}}`))
-	answered(t, err, `status.started in body must be of type date-time`)
+	answered(t, err, `status.started: Invalid value: "yesterday": started in body must be of type date-time`)
 	_, err = server.updateStatus(old, server.object(t, `{status: {memIteration: "3"}}`))
-	answered(t, err, `status.memIteration in body must be of type integer`)
+	answered(t, err, `status.memIteration: Invalid value: "string": memIteration in body must be of type integer`)
 }
 
 func TestMigrationTable(t *testing.T) {

@@ -5,31 +5,28 @@ package crd
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
+
+	"github.com/adit-hv/adit/kubesim/crdschema"
 )
 
-// server does to an object what the API server does for one resource, with the
-// API server's own library and in its order.
+// server does to an object what the API server does for one resource, in the way
+// of the simulated API. Whatever it is asked, a real API server is asked too, and
+// has to agree.
 type server struct {
+	t      *testing.T
+	real   *real // nil for -short
 	crd    *apiextensionsv1.CustomResourceDefinition
-	schema *structuralschema.Structural
-	fields validation.SchemaValidator
-	rules  *cel.Validator
+	schema *crdschema.Schema
 }
 
 // serve stands up the server of a resource of config/crd.
@@ -43,74 +40,70 @@ func serve(t *testing.T, name string) *server {
 		if crd.Name != name {
 			continue
 		}
-		props := &apiextensions.JSONSchemaProps{}
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, props, nil); err != nil {
-			t.Fatal(err)
-		}
-		schema, err := structuralschema.NewStructural(props)
-		if err != nil {
-			t.Fatalf("%s is not structural: %v", name, err)
-		}
-		if err := defaulting.PruneDefaults(schema); err != nil {
-			t.Fatal(err)
-		}
-		fields, _, err := validation.NewSchemaValidator(props)
+		schema, err := crdschema.New(&crd.Spec.Versions[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &server{crd, schema, fields, cel.NewValidator(schema, true, celconfig.PerCallLimit)}
+		s := &server{t: t, crd: crd, schema: schema}
+		if !testing.Short() {
+			s.real = serveReal(t, crd)
+		}
+		return s
 	}
 	t.Fatalf("config/crd has no %s", name)
 	return nil
 }
 
 // create returns the object as stored, or the refusal.
-func (s *server) create(obj map[string]any) (map[string]any, error) {
-	obj = s.decode(obj)
+func (s *server) create(given map[string]any) (map[string]any, error) {
+	obj := s.decode(given)
 	if s.crd.Spec.Versions[0].Subresources != nil {
 		delete(obj, "status")
 	}
-	errs := validation.ValidateCustomResource(nil, obj, s.fields)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.schema, obj)...)
-	more, _ := s.rules.Validate(context.Background(), nil, s.schema, obj, nil, celconfig.RuntimeCELCostBudget)
-	return obj, append(errs, more...).ToAggregate()
+	err := s.schema.ValidateCreate(obj).ToAggregate()
+	if s.real != nil {
+		stored, realErr := s.real.create(s.t, given)
+		agree(s.t, "create", obj, err, stored, realErr)
+	}
+	return obj, err
 }
 
 // update returns the object as stored, or the refusal.
-func (s *server) update(old, obj map[string]any) (map[string]any, error) {
-	obj = s.decode(obj)
+func (s *server) update(old, given map[string]any) (map[string]any, error) {
+	obj := s.decode(given)
 	if s.crd.Spec.Versions[0].Subresources != nil {
 		obj["status"] = old["status"]
 		if old["status"] == nil {
 			delete(obj, "status")
 		}
 	}
-	return obj, s.validateUpdate(old, obj)
+	err := s.schema.ValidateUpdate(obj, old).ToAggregate()
+	if s.real != nil {
+		stored, realErr := s.real.update(s.t, old, given)
+		agree(s.t, "update", obj, err, stored, realErr)
+	}
+	return obj, err
 }
 
 // updateStatus is the same by way of the status subresource.
-func (s *server) updateStatus(old, obj map[string]any) (map[string]any, error) {
-	obj = s.decode(obj)
+func (s *server) updateStatus(old, given map[string]any) (map[string]any, error) {
+	obj := s.decode(given)
 	obj["spec"] = old["spec"]
 	if old["spec"] == nil {
 		delete(obj, "spec")
 	}
-	return obj, s.validateUpdate(old, obj)
+	err := s.schema.ValidateStatusUpdate(obj, old).ToAggregate()
+	if s.real != nil {
+		stored, realErr := s.real.update(s.t, old, given, "status")
+		agree(s.t, "update of the status", obj, err, stored, realErr)
+	}
+	return obj, err
 }
 
 func (s *server) decode(obj map[string]any) map[string]any {
 	obj = runtime.DeepCopyJSON(obj)
-	pruning.Prune(obj, s.schema, true)
-	defaulting.PruneNonNullableNullsWithoutDefaults(obj, s.schema)
-	defaulting.Default(obj, s.schema)
+	s.schema.Complete(obj)
 	return obj
-}
-
-func (s *server) validateUpdate(old, obj map[string]any) error {
-	errs := validation.ValidateCustomResourceUpdate(nil, obj, old, s.fields)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.schema, obj)...)
-	more, _ := s.rules.Validate(context.Background(), nil, s.schema, obj, old, celconfig.RuntimeCELCostBudget)
-	return append(errs, more...).ToAggregate()
 }
 
 // table is the header and the row kubectl prints, cells joined by " | "; wide is
@@ -133,7 +126,28 @@ func (s *server) table(t *testing.T, obj map[string]any, wide bool) (header, row
 		names = append(names, strings.ToUpper(column.Name))
 		cells = append(cells, cell(table.Rows[0].Cells[i]))
 	}
+	if s.real != nil {
+		s.agreeOnTable(obj, wide, names, cells)
+	}
 	return strings.Join(names, " | "), strings.Join(cells, " | ")
+}
+
+// agreeOnTable holds the stock kubectl's table against ours. It prints an object
+// that was made a moment ago, so its age differs.
+func (s *server) agreeOnTable(obj map[string]any, wide bool, names, cells []string) {
+	s.t.Helper()
+	header, row := s.real.table(s.t, obj, wide)
+	theirs := strings.Split(row, " | ")
+	age := slices.IndexFunc(names, func(name string) bool { return name == "AGE" || name == "CREATED" })
+	if age >= 0 && age < len(theirs) {
+		if !regexp.MustCompile(`^\d+s$`).MatchString(theirs[age]) {
+			s.t.Errorf("kubectl prints the age %q of a new object", theirs[age])
+		}
+		theirs[age] = cells[age]
+	}
+	if header != strings.Join(names, " | ") || !slices.Equal(theirs, cells) {
+		s.t.Errorf("the library prints:\n%s\n%s\nkubectl prints:\n%s\n%s", strings.Join(names, " | "), strings.Join(cells, " | "), header, strings.Join(theirs, " | "))
+	}
 }
 
 func cell(value any) string {
