@@ -18,7 +18,7 @@ import (
 var nameShape = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
 // modes lists the ways a scenario can be played.
-var modes = []string{"sim"}
+var modes = []string{"sim", "cluster"}
 
 func (b *builder) scenario(f file) *Scenario {
 	s := &Scenario{

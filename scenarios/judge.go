@@ -16,7 +16,10 @@ import (
 type judge struct {
 	s          *Scenario
 	w          *testbed.World
-	waiting    []*Step // steps that wait for an expression
+	expect     []Expectation
+	until      time.Duration // the last look
+	patience   time.Duration // how long an end may take to come true
+	waiting    []*Step       // steps that wait for an expression
 	states     []state
 	seen       uint64 // the world's generation at the last look
 	violations []reports.Violation
@@ -32,8 +35,12 @@ type state struct {
 	err    error // of the last look
 }
 
-func newJudge(s *Scenario, w *testbed.World) *judge {
-	return &judge{s: s, w: w, states: make([]state, len(s.Expect)), seen: ^uint64(0)}
+func newJudge(s *Scenario, o Options, w *testbed.World) *judge {
+	all := s.expect(o)
+	return &judge{
+		s: s, w: w, expect: all, until: lastJudged(all, s.For), patience: o.slack(0),
+		states: make([]state, len(all)), seen: ^uint64(0),
+	}
 }
 
 // start puts the timeline into the scheduler and begins to look.
@@ -56,9 +63,9 @@ func (j *judge) play(step *Step) {
 	case step.Heal:
 		j.w.Heal()
 	case step.Fault.String() != "":
-		j.w.Inject(step.Fault)
+		_ = j.w.Inject(step.Fault) // What is refused is noted, and may be what is to be seen.
 	default:
-		j.w.Do(step.Do)
+		_ = j.w.Do(step.Do)
 	}
 }
 
@@ -80,7 +87,7 @@ func (j *judge) look() {
 	if len(j.waiting) > 0 {
 		next = lookClosely
 	}
-	if now := j.w.Scheduler.Elapsed(); now+next <= j.s.For {
+	if now := j.w.Scheduler.Elapsed(); now+next <= j.until {
 		j.w.Scheduler.After(next, j.look)
 	}
 }
@@ -89,7 +96,7 @@ func (j *judge) look() {
 // this look and the last, so that it is judged although nothing changed.
 func (j *judge) windowOpens() bool {
 	now := j.w.Scheduler.Elapsed()
-	for i, e := range j.s.Expect {
+	for i, e := range j.expect {
 		if st := j.states[i]; !st.done && e.Kind != AtEnd && now >= e.From && (st.looks == 0 || now >= e.Until) {
 			return true
 		}
@@ -104,7 +111,7 @@ func (j *judge) judge() {
 	view := j.w.View()
 	now := j.w.Scheduler.Elapsed()
 	j.steps(view, now)
-	for i, e := range j.s.Expect {
+	for i, e := range j.expect {
 		st := &j.states[i]
 		if st.done || e.Kind == AtEnd || now < e.From {
 			continue
@@ -118,7 +125,7 @@ func (j *judge) needed() bool {
 		return true
 	}
 	now := j.w.Scheduler.Elapsed()
-	for i, e := range j.s.Expect {
+	for i, e := range j.expect {
 		if !j.states[i].done && e.Kind != AtEnd && now >= e.From {
 			return true
 		}
@@ -168,7 +175,7 @@ func because(err error) string {
 }
 
 func (j *judge) fail(i int, now time.Duration, text string) {
-	e := j.s.Expect[i]
+	e := j.expect[i]
 	j.states[i].done, j.states[i].failed, j.states[i].at = true, true, now
 	if e.Because != "" {
 		text += "; it matters because " + e.Because
@@ -177,10 +184,45 @@ func (j *judge) fail(i int, now time.Duration, text string) {
 	j.w.Scheduler.Note(sim.Note{Component: "scenario", What: "violated", Object: e.Text, Detail: text})
 }
 
+// undecided says whether something may still come true in time.
+func (j *judge) undecided() bool {
+	now := j.w.Scheduler.Elapsed()
+	for i, e := range j.expect {
+		if !j.states[i].done && e.Kind == Eventually && now < e.Until {
+			return true
+		}
+	}
+	return false
+}
+
+// ended says whether all is true that has to be at the end.
+func (j *judge) ended() bool {
+	view := j.w.View()
+	for _, e := range j.expect {
+		if e.Kind == AtEnd {
+			if holds, err := e.Program.Holds(view); err != nil || !holds {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// wait gives a live run the time that it may take longer.
+func (j *judge) wait() {
+	for j.w.Scheduler.Elapsed() < j.until && j.undecided() {
+		j.w.Run(j.w.Scheduler.Elapsed() + time.Second)
+	}
+	for patience := j.patience; patience > 0 && !j.ended(); patience -= time.Second {
+		j.w.Run(j.w.Scheduler.Elapsed() + time.Second)
+	}
+}
+
 // end judges what is judged at the end of the run.
 func (j *judge) end() {
+	j.wait()
 	view, now := j.w.View(), j.w.Scheduler.Elapsed()
-	for i, e := range j.s.Expect {
+	for i, e := range j.expect {
 		st := &j.states[i]
 		if st.done {
 			continue
@@ -206,7 +248,7 @@ func (j *judge) end() {
 
 func (j *judge) checks() []reports.Check {
 	var out []reports.Check
-	for i, e := range j.s.Expect {
+	for i, e := range j.expect {
 		c := reports.Check{Name: string(e.Kind) + ": " + e.Text, Text: e.Because, Result: "held", At: j.states[i].at.Seconds(), Checks: j.states[i].looks}
 		if j.states[i].failed {
 			c.Result = "violated"

@@ -21,14 +21,18 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Epoch is the first instant of every run. It is the epoch of a synctest
-// bubble, so that a library's stray time.Now agrees with the scheduler.
+// Epoch is the first instant of every run that does not say another. It is the
+// epoch of a synctest bubble, so that a library's stray time.Now agrees with the
+// scheduler.
 var Epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Options configure a Scheduler.
 type Options struct {
 	// Seed decides everything that is not decided by the program.
 	Seed uint64
+
+	// Epoch is the first instant; zero is the package's Epoch.
+	Epoch time.Time
 
 	// Advance, when set, is called before the clock moves by d, with nothing
 	// else running. A run in a synctest bubble waits for stray goroutines to
@@ -49,6 +53,7 @@ type Options struct {
 // holds it first.
 type Scheduler struct {
 	seed    uint64
+	epoch   time.Time
 	advance func(time.Duration)
 	now     time.Duration
 	events  eventHeap
@@ -71,10 +76,14 @@ type Scheduler struct {
 func New(o Options) *Scheduler {
 	s := &Scheduler{
 		seed:    o.Seed,
+		epoch:   o.Epoch,
 		advance: o.Advance,
 		streams: map[string]*rand.Rand{},
 		back:    make(chan struct{}),
 		trace:   trace{keep: o.KeepNotes, onNote: o.OnNote, hash: xxhash.New()},
+	}
+	if s.epoch.IsZero() {
+		s.epoch = Epoch
 	}
 	s.order = s.Rand("sim/order")
 	return s
@@ -85,7 +94,7 @@ func (s *Scheduler) Seed() uint64 { return s.seed }
 
 // Now returns the current virtual time. It satisfies the PassiveClock that
 // controllers take.
-func (s *Scheduler) Now() time.Time { return Epoch.Add(s.now) }
+func (s *Scheduler) Now() time.Time { return s.epoch.Add(s.now) }
 
 // Since returns the virtual time passed since t.
 func (s *Scheduler) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
@@ -203,6 +212,14 @@ func (s *Scheduler) moveTo(at time.Duration) {
 		s.advance(at - s.now)
 	}
 	s.now = at
+}
+
+// Next returns the virtual time of the next event, if there is one.
+func (s *Scheduler) Next() (at time.Duration, some bool) {
+	if len(s.events) == 0 {
+		return 0, false
+	}
+	return s.events[0].at, true
 }
 
 // Halt ends the run at the current instant: Run returns after the event that

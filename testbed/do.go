@@ -22,16 +22,17 @@ import (
 )
 
 // Do carries out an action. What the API refuses is no error of the scenario:
-// it is noted, as a person would read it.
-func (w *World) Do(a Action) {
+// it is noted, as a person would read it, and returned.
+func (w *World) Do(a Action) error {
 	w.Scheduler.Note(sim.Note{Component: "user", What: "do", Object: a.text})
 	w.watch.changed()
 	if err := w.do(a); err != nil {
 		w.Scheduler.Note(sim.Note{Component: "user", What: "refused", Object: a.text, Detail: err.Error()})
 		w.watch.mark("refused", a.text+": "+err.Error(), "")
-		return
+		return err
 	}
 	w.watch.mark("action", a.text, strings.Join(w.hosts(a.args["on"]), ","))
+	return nil
 }
 
 func (w *World) do(a Action) error {

@@ -67,9 +67,15 @@ var allProcessFaults = func() map[string]verb {
 	return all
 }()
 
+// Verb is the fault's first word.
+func (f Fault) Verb() string { return f.verb }
+
+// OfSimulatedAPI says that only the simulated API can have the fault.
+func (f Fault) OfSimulatedAPI() bool { return slices.Contains(kubesim.FaultKinds(), f.verb) }
+
 // Check says whether the names a fault gives can be there.
 func (f Fault) Check(spec Spec) error {
-	if slices.Contains(kubesim.FaultKinds(), f.verb) {
+	if f.OfSimulatedAPI() {
 		return f.checkAPI(spec)
 	}
 	if err := f.checkHA(spec); err != nil {
@@ -145,24 +151,26 @@ func matchesProcess(pattern, name string) bool {
 }
 
 // Inject lets a fault begin. A hardware fault of a VM strikes each VM its
-// pattern matches now; a host's, each host.
-func (w *World) Inject(f Fault) {
+// pattern matches now; a host's, each host. The error, which is also in the trace,
+// says why it could not.
+func (w *World) Inject(f Fault) error {
 	w.Scheduler.Note(sim.Note{Component: "fault", What: "begin", Object: f.text})
 	w.watch.changed()
 	w.watch.faultBegan(f)
 	if err := w.inject(f); err != nil {
 		w.Scheduler.Note(sim.Note{Component: "fault", What: "refused", Object: f.text, Detail: err.Error()})
 		w.watch.mark("refused", f.text+": "+err.Error(), "")
-		return
+		return err
 	}
 	w.watch.faultStruck(f.verb)
+	return nil
 }
 
 func (w *World) inject(f Fault) error {
 	switch {
 	case isProcessFault(f.verb):
 		return w.injectProcess(f)
-	case slices.Contains(kubesim.FaultKinds(), f.verb):
+	case f.OfSimulatedAPI():
 		fault, err := kubesim.ParseFault(f.text)
 		if err != nil {
 			return err
@@ -237,7 +245,7 @@ func (w *World) injectProcess(f Fault) error {
 }
 
 // strike lets a fault of one process begin; the function returned ends it.
-func (w *World) strike(f Fault, p *kubesim.Process) (end func()) {
+func (w *World) strike(f Fault, p Process) (end func()) {
 	switch _, what, _ := strings.Cut(f.verb, "."); what {
 	case "crash":
 		p.Crash()
@@ -278,7 +286,7 @@ func (w *World) endsAfter(d time.Duration, end func()) {
 
 // startIfUp starts a process again unless the host it runs on is down: then it
 // starts when that has booted, or goes on.
-func (w *World) startIfUp(p *kubesim.Process) {
+func (w *World) startIfUp(p Process) {
 	if _, host, onHost := strings.Cut(p.Name(), "/"); onHost {
 		switch w.Fleet.Host(host).State() {
 		case hwsim.HostUp:

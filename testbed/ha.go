@@ -87,7 +87,7 @@ func (w *World) startHA() error {
 		}
 		w.start(name, o, func(mgr manager.Manager) error {
 			service, err := operatorha.Setup(mgr, operatorha.Options{
-				Clock: clock, Steady: w.Scheduler, Namespace: agentNamespace, Election: election, Identity: name,
+				Clock: w.runtime.Clock(clock), Steady: w.runtime.Steady(w.Scheduler), Namespace: agentNamespace, Election: election, Identity: name,
 				Power:  func(host string) (hardware.Power, error) { return w.ha.dial(name, host) },
 				Limits: w.spec.HA.limits(),
 			})
@@ -118,14 +118,14 @@ func haSettings(data map[string]string) *corev1.ConfigMap {
 }
 
 // startHAAgent starts the HA agent of a host.
-func (w *World) startHAAgent(h *hwsim.Host) *kubesim.Process {
+func (w *World) startHAAgent(h *hwsim.Host) Process {
 	host, times := h.Name(), w.spec.HA
 	name := "ha/" + host
 	l := &line{w: w, host: host, rand: w.Scheduler.Rand("testbed/reports/" + host)}
 	w.ha.lines[host] = l
 	l.agent = w.start(name, kubesim.ProcessOptions{Role: "agents/ha", Host: host, Clock: h.Clock()}, func(mgr manager.Manager) error {
 		return agentsha.Setup(mgr, agentsha.Options{
-			Host: host, Hardware: h.Hardware(name), Service: l, Steady: h.Steady(), Pool: nova.SharedPool,
+			Host: host, Hardware: w.hardware(h, name), Service: reporter{l}, Steady: w.runtime.Steady(h.Steady()), Pool: nova.SharedPool,
 			Times: agentsha.Times{Interval: times.Interval, Term: times.Term, Stop: times.Stop, Watchdog: times.Watchdog},
 		})
 	})
@@ -173,25 +173,34 @@ func (d *dialled) cutOff(attempt string) error {
 }
 
 // Controller implements hardware.Power.
-func (d *dialled) Controller(ctx context.Context) (hardware.Controller, error) {
-	if err := d.cutOff("identify"); err != nil {
-		return hardware.Controller{}, err
-	}
-	return d.Power.Controller(ctx)
+func (d *dialled) Controller(ctx context.Context) (c hardware.Controller, err error) {
+	err = d.call("identify", func() (err error) {
+		c, err = d.Power.Controller(ctx)
+		return err
+	})
+	return c, err
 }
 
 // PowerState implements hardware.Power.
-func (d *dialled) PowerState(ctx context.Context) (hardware.PowerState, error) {
-	if err := d.cutOff("read power of"); err != nil {
-		return "", err
-	}
-	return d.Power.PowerState(ctx)
+func (d *dialled) PowerState(ctx context.Context) (s hardware.PowerState, err error) {
+	err = d.call("read power of", func() (err error) {
+		s, err = d.Power.PowerState(ctx)
+		return err
+	})
+	return s, err
 }
 
 // SetPower implements hardware.Power.
 func (d *dialled) SetPower(ctx context.Context, on bool) error {
-	if err := d.cutOff("switch"); err != nil {
-		return err
-	}
-	return d.Power.SetPower(ctx, on)
+	return d.call("switch", func() error { return d.Power.SetPower(ctx, on) })
+}
+
+func (d *dialled) call(attempt string, request func() error) error {
+	var err error = hardware.Fail(hardware.Unknown, hardware.ReasonOther, attempt, "controller of "+d.host, "the world is over")
+	d.h.w.runtime.Call(d.h.w.processes[d.replica], func() {
+		if err = d.cutOff(attempt); err == nil {
+			err = request()
+		}
+	})
+	return err
 }

@@ -18,7 +18,6 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	kvmv1alpha1 "github.com/adit-hv/adit/api/kvm/v1alpha1"
-	"github.com/adit-hv/adit/kubesim"
 )
 
 // haVerbs are the actions that need high availability.
@@ -164,7 +163,7 @@ func (f Fault) parseHA() error {
 const replicaLeader = "leader"
 
 // struck are the replicas that a fault strikes.
-func (h *highAvailability) struck(f Fault) []*kubesim.Process {
+func (h *highAvailability) struck(f Fault) []Process {
 	names := h.w.spec.replicas()
 	switch r := f.args["replica"]; r {
 	case "":
@@ -173,7 +172,7 @@ func (h *highAvailability) struck(f Fault) []*kubesim.Process {
 	default:
 		names = []string{r}
 	}
-	var out []*kubesim.Process
+	var out []Process
 	for _, n := range names {
 		out = append(out, h.w.processes[n])
 	}

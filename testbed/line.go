@@ -24,7 +24,7 @@ import (
 type line struct {
 	w     *World
 	host  string
-	agent *kubesim.Process
+	agent Process
 	rand  *rand.Rand
 
 	next   int           // the replica to ask first
@@ -53,6 +53,16 @@ var (
 	errRefused   = errors.New("connection refused")
 	errNotLeader = errors.New("does not lead")
 )
+
+// reporter is a line as its agent holds it.
+type reporter struct{ l *line }
+
+// Report hands a report to the service.
+func (r reporter) Report(ctx context.Context, report *hav1.ReportRequest) (answer *hav1.ReportResponse, err error) {
+	err = errNoAnswer
+	r.l.w.runtime.Call(r.l.agent, func() { answer, err = r.l.Report(ctx, report) })
+	return answer, err
+}
 
 // Report hands a report to whichever replica leads. It is called on the agent's
 // tasks.

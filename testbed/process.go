@@ -22,6 +22,7 @@ import (
 	"github.com/adit-hv/adit/agents/nova"
 	"github.com/adit-hv/adit/api/kubevirt"
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/hardware"
 	"github.com/adit-hv/adit/hwsim"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/operator/compute"
@@ -80,7 +81,7 @@ const restartAfter = 5 * time.Second
 
 // setupOperator lists all that runs in the operator.
 func (w *World) setupOperator(mgr manager.Manager) error {
-	o, clock := w.spec.Operator, w.Scheduler
+	o, clock := w.spec.Operator, w.runtime.Clock(w.Scheduler)
 	if err := hypervisor.Setup(mgr, hypervisor.Options{}); err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (w *World) startAgents(h *hwsim.Host) {
 		Role: "agents/node", Host: host, Clock: h.Clock(),
 		ByObject: node.ByObject(host),
 	}, func(mgr manager.Manager) error {
-		return node.Setup(mgr, node.Options{Host: host, Namespace: agentNamespace, Hardware: h.Hardware("node/" + host), Clock: h.Clock()})
+		return node.Setup(mgr, node.Options{Host: host, Namespace: agentNamespace, Hardware: w.hardware(h, "node/"+host), Clock: w.runtime.Clock(h.Clock())})
 	})
 	novaAgent := w.start("nova/"+host, kubesim.ProcessOptions{
 		Role: "agents/nova", Host: host, Clock: h.Clock(),
@@ -151,9 +152,9 @@ func (w *World) startAgents(h *hwsim.Host) {
 			&kvmv1.Hypervisor{}:                  ownHypervisor,
 		},
 	}, func(mgr manager.Manager) error {
-		return nova.Setup(mgr, nova.Options{Host: host, Hardware: h.Hardware("nova/" + host), Clock: h.Clock(), NeedPermit: w.spec.HA != nil})
+		return nova.Setup(mgr, nova.Options{Host: host, Hardware: w.hardware(h, "nova/"+host), Clock: w.runtime.Clock(h.Clock()), NeedPermit: w.spec.HA != nil})
 	})
-	agents := []*kubesim.Process{nodeAgent, novaAgent}
+	agents := []Process{nodeAgent, novaAgent}
 	if w.spec.HA != nil {
 		agents = append(agents, w.startHAAgent(h))
 		h.OnDown(func() { w.watch.hostFell(host) })
@@ -163,7 +164,7 @@ func (w *World) startAgents(h *hwsim.Host) {
 			}
 		})
 	}
-	w.networked[host] = []*kubesim.Process{nodeAgent, novaAgent}
+	w.networked[host] = []Process{nodeAgent, novaAgent}
 	h.OnBoot(func() { w.network(h) })
 	for _, p := range agents {
 		h.OnDown(p.Crash)
@@ -182,9 +183,14 @@ func (w *World) startAgents(h *hwsim.Host) {
 	}
 }
 
-func (w *World) start(name string, o kubesim.ProcessOptions, setup func(manager.Manager) error) *kubesim.Process {
-	o.OnExit = func(p *kubesim.Process, _ error) { w.Scheduler.After(restartAfter, func() { w.startIfUp(p) }) }
-	p := w.Cluster.Process(name, o, setup)
+// hardware is a host's hardware, as a process of that name on it has it.
+func (w *World) hardware(h *hwsim.Host, process string) hardware.Host {
+	return w.runtime.Hardware(w.processes[process], h.Hardware(process))
+}
+
+func (w *World) start(name string, o kubesim.ProcessOptions, setup func(manager.Manager) error) Process {
+	onExit := func(p Process) { w.Scheduler.After(restartAfter, func() { w.startIfUp(p) }) }
+	p := w.Cluster.Process(name, o, onExit, setup)
 	w.processes[name] = p
 	w.order = append(w.order, name)
 	if c := w.options.Crash; c.Process == name && c.Nth > 0 {
@@ -214,7 +220,7 @@ func (w *World) network(h *hwsim.Host) {
 
 // partition cuts a process off from the API, or heals that, as often as it was
 // cut off.
-func (w *World) partition(p *kubesim.Process, cut bool) {
+func (w *World) partition(p Process, cut bool) {
 	if cut {
 		w.partitions[p]++
 	} else {
@@ -224,7 +230,7 @@ func (w *World) partition(p *kubesim.Process, cut bool) {
 }
 
 // Process returns the process of that name, or nil.
-func (w *World) Process(name string) *kubesim.Process { return w.processes[name] }
+func (w *World) Process(name string) Process { return w.processes[name] }
 
 // Processes returns the names of all processes.
 func (w *World) Processes() []string { return w.order }
@@ -246,8 +252,8 @@ func (w *World) step(c hwsim.Call) error {
 }
 
 // agents returns the agent processes of hosts, of one kind or of all.
-func (w *World) agents(hosts []string, kind string) []*kubesim.Process {
-	var out []*kubesim.Process
+func (w *World) agents(hosts []string, kind string) []Process {
+	var out []Process
 	for _, h := range hosts {
 		for _, k := range w.spec.agentKinds() {
 			if kind == "" || kind == k {
@@ -258,8 +264,8 @@ func (w *World) agents(hosts []string, kind string) []*kubesim.Process {
 	return out
 }
 
-func (w *World) operators() []*kubesim.Process {
-	var out []*kubesim.Process
+func (w *World) operators() []Process {
+	var out []Process
 	for _, name := range w.order {
 		if strings.HasPrefix(name, "operator") {
 			out = append(out, w.processes[name])

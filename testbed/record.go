@@ -48,6 +48,9 @@ func (w *World) Details(r *reports.Record) {
 		if i := slices.IndexFunc(w.watch.violations, func(v Violation) bool { return v.Rule == rule[0] }); i >= 0 {
 			c.Result, c.At = "violated", w.watch.violations[i].At.Seconds()
 		}
+		if slices.Contains(w.runtime.Unseen(), rule[0]) {
+			c.Result, c.Checks = reports.NotRun, 0
+		}
 		r.Invariants = append(r.Invariants, c)
 	}
 	for _, c := range w.Cluster.Counts() {

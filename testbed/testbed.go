@@ -54,6 +54,9 @@ type Options struct {
 	// changes nothing else.
 	EagerLeases bool
 
+	// Runtime puts the world's programs on something else than simulation.
+	Runtime Runtime
+
 	// Crash, when its Process is set, kills that process at its n-th call.
 	Crash Crash
 }
@@ -71,25 +74,26 @@ type Crash struct {
 type World struct {
 	Scheduler *sim.Scheduler
 	Fleet     *hwsim.Fleet
-	Cluster   *kubesim.Cluster
+	Cluster   Cluster
 
 	spec       Spec
 	options    Options
+	runtime    Runtime
 	user       client.WithWatch
-	processes  map[string]*kubesim.Process // by name
-	order      []string                    // names of processes, sorted
-	vms        map[string]*vm              // by name
-	vmOrder    []string                    // in order of creation
+	processes  map[string]Process // by name
+	order      []string           // names of processes, sorted
+	vms        map[string]*vm     // by name
+	vmOrder    []string           // in order of creation
 	byUUID     map[string]*vm
-	created    map[string]int                // VMs made of each group
-	calls      map[*sim.Task]func()          // hardware calls under way, by the task that makes them
-	ends       []func()                      // of the faults that still last
-	due        map[*kubesim.Process]bool     // to start once their hung host goes on
-	networked  map[string][]*kubesim.Process // those of a host that reach the API over its management link
-	offline    map[string]bool               // hosts whose management link does not carry
-	partitions map[*kubesim.Process]int      // faults that cut a process off from the API
-	ha         *highAvailability             // nil: a fleet without
-	bare       map[string]bool               // hosts without a management controller
+	created    map[string]int       // VMs made of each group
+	calls      map[*sim.Task]func() // hardware calls under way, by the task that makes them
+	ends       []func()             // of the faults that still last
+	due        map[Process]bool     // to start once their hung host goes on
+	networked  map[string][]Process // those of a host that reach the API over its management link
+	offline    map[string]bool      // hosts whose management link does not carry
+	partitions map[Process]int      // faults that cut a process off from the API
+	ha         *highAvailability    // nil: a fleet without
+	bare       map[string]bool      // hosts without a management controller
 	watch      watch
 }
 
@@ -107,21 +111,24 @@ type vm struct {
 // starting, the workload to come.
 func New(spec Spec, o Options) (*World, error) {
 	w := &World{
-		Scheduler:  sim.New(sim.Options{Seed: o.Seed, Advance: o.Advance, KeepNotes: o.KeepNotes, OnNote: o.OnNote}),
 		spec:       spec,
 		options:    o,
-		processes:  map[string]*kubesim.Process{},
+		processes:  map[string]Process{},
 		vms:        map[string]*vm{},
 		byUUID:     map[string]*vm{},
 		created:    map[string]int{},
 		calls:      map[*sim.Task]func(){},
-		due:        map[*kubesim.Process]bool{},
+		due:        map[Process]bool{},
 		bare:       map[string]bool{},
-		networked:  map[string][]*kubesim.Process{},
+		networked:  map[string][]Process{},
 		offline:    map[string]bool{},
-		partitions: map[*kubesim.Process]int{},
+		partitions: map[Process]int{},
 	}
 	w.watch = newWatch(w)
+	if w.runtime = o.Runtime; w.runtime == nil {
+		w.runtime = simulated{w}
+	}
+	w.Scheduler = sim.New(sim.Options{Seed: o.Seed, Epoch: w.runtime.Epoch(), Advance: o.Advance, KeepNotes: o.KeepNotes, OnNote: o.OnNote})
 	if err := w.buildAPI(); err != nil {
 		return nil, err
 	}
@@ -189,12 +196,9 @@ func (w *World) buildAPI() error {
 	if w.spec.API.Lag > 0 {
 		o.CacheLag = around(w.spec.API.Lag)
 	}
-	if w.Cluster, err = kubesim.New(w.Scheduler, o); err != nil {
+	if w.Cluster, err = w.runtime.Cluster(w.Scheduler, o); err != nil {
 		return err
 	}
-	w.Cluster.OnHotLoop = w.watch.hotLoop
-	w.Cluster.OnForeignWrite = w.watch.foreignWrite
-	w.Cluster.OnPanic = w.watch.panicked
 	w.user = w.Cluster.Client("user")
 	return nil
 }
@@ -360,7 +364,7 @@ func (g Guest) model() hwsim.Guest {
 }
 
 // Run plays the world until the virtual time until.
-func (w *World) Run(until time.Duration) { w.Scheduler.Run(until) }
+func (w *World) Run(until time.Duration) { w.runtime.Run(w.Scheduler, until) }
 
 // Close ends all processes. The world cannot be used afterwards.
 func (w *World) Close() { w.Cluster.Close() }

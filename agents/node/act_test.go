@@ -351,7 +351,7 @@ func (s *store) record(t *testing.T, name string) *v1alpha1.Migration {
 
 func TestHeartbeat(t *testing.T) {
 	s, c := newStore(), clocktesting.NewFakePassiveClock(noon)
-	h := newHeartbeat(s, s, testOptions("node001", newMachine(0), c))
+	h := newHeartbeat(s, s, testOptions("node001", newMachine(0), c), heartbeatEvery)
 	lease := func() *coordinationv1.Lease {
 		var l coordinationv1.Lease
 		if err := s.Get(context.Background(), client.ObjectKey{Namespace: "kvm", Name: "node001"}, &l); err != nil {

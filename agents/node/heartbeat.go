@@ -35,12 +35,14 @@ type Heartbeat struct {
 	clock  clock.PassiveClock
 	key    types.NamespacedName
 	holder string
+	every  time.Duration // by the wall clock
 
 	lease *coordinationv1.Lease // as last written; nil: read it first
 }
 
-func newHeartbeat(c client.Client, r client.Reader, o Options) *Heartbeat {
+func newHeartbeat(c client.Client, r client.Reader, o Options, every time.Duration) *Heartbeat {
 	return &Heartbeat{
+		every:  every,
 		client: c,
 		reader: r,
 		clock:  o.Clock,
@@ -66,7 +68,7 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 			h.lease = nil
 			log.Error(err, "Missed a heartbeat", "Lease", h.key)
 		}
-	}, heartbeatEvery, 0.04, true) // 4 %, as the kubelet's
+	}, h.every, 0.04, true) // 4 %, as the kubelet's
 	return nil
 }
 

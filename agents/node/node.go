@@ -105,7 +105,7 @@ func Setup(mgr manager.Manager, o Options) error {
 			return err
 		}
 	}
-	return mgr.Add(newHeartbeat(mgr.GetClient(), mgr.GetAPIReader(), o))
+	return mgr.Add(newHeartbeat(mgr.GetClient(), mgr.GetAPIReader(), o, wiring.Wait(mgr, heartbeatEvery)))
 }
 
 // ByObject narrows a manager's cache to what the agent of a host reads: its own

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,11 +30,16 @@ func (f *clusterFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.context, "context", "", "the context in it; its current one when left out")
 }
 
-// client speaks with the cluster, past all caches.
-func (f clusterFlags) client() (client.Client, error) {
+// config says how to reach the cluster.
+func (f clusterFlags) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+}
+
+// client speaks with the cluster, past all caches.
+func (f clusterFlags) client() (client.Client, error) {
+	config, err := f.config()
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to speak with: %w; give --kubeconfig, or --run to read from a run in the simulator", err)
 	}

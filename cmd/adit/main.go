@@ -12,12 +12,20 @@ import (
 	"flag"
 	"os"
 	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // main runs the tool inside a test: only a test can open the synctest bubbles
 // in which runs live, and any program can be a test's binary.
 func main() {
 	tuneMemory()
+	// Controllers log under our managers, and client-go as it likes; what a person
+	// is to see of it is in the trace.
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	testing.Init()
 	if err := flag.CommandLine.Parse(nil); err != nil { // ours are not the testing package's flags
 		os.Exit(exitBadInput)

@@ -62,13 +62,14 @@ bit, on any machine.
 Begin with:  adit run                    the built-in suite
              adit scenario list          what is in it
              adit scenario show NAME     one of them, as a start for your own
-             adit explore                scenarios that nobody wrote`,
+             adit explore                scenarios that nobody wrote
+             adit up                     a fleet that stays, for kubectl and you`,
 		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("adit {{.Version}}\n")
-	root.AddCommand(newRun(t), newExplore(t), newHA(t), newScenario(), newVersion())
+	root.AddCommand(newRun(t), newExplore(t), newUp(), newFault(), newDo(), newHeal(), newDown(), newHA(t), newScenario(), newVersion())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		text, _, number := strings.Cut(err.Error(), ": strconv.")
 		if number {

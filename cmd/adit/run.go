@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,8 @@ type runFlags struct {
 	seed     uint64
 	seeds    int
 	mode     string
+	speed    float64
+	cluster  clusterFlags
 	output   string
 	report   string
 	fidelity string
@@ -58,18 +61,30 @@ every delay, every interleaving and every random fault.
   adit run my.yaml --seed 17 --trace        one run, each step of it
   adit run --report out                     and a page to look at in out/index.html
   adit run -o json | jq .verdict            one object a run, for programs
+  adit run drain-a-host --mode sim,cluster  in the simulator and on a real API server
+
+In mode cluster the operator, the HA service and the agents run against a real
+Kubernetes API server, with simulated hosts that follow the wall clock, --speed
+times as fast. One is started for each run (make controlplane builds it), or
+--kubeconfig names one, which must hold nothing of Adit and is left as it was.
 
 Exit codes: 0, all passed; 1, something did not hold; 2, the input is wrong, and
 nothing was run; 130, interrupted.`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, args []string) error {
 			f.command = typed(c, args)
+			if f.live() && !c.Flags().Changed("jobs") {
+				f.jobs = 1 // A world on the wall clock needs the machine for itself.
+			}
 			return run(t, f, args, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "the first seed")
 	c.Flags().IntVar(&f.seeds, "seeds", 1, "how many seeds, counting up from --seed")
-	c.Flags().StringVar(&f.mode, "mode", "sim", "what the scenarios are played on: sim")
+	c.Flags().StringVar(&f.mode, "mode", "sim", "what the scenarios are played on: sim, the simulator; cluster, a real Kubernetes API server with simulated hosts; or sim,cluster, one after the other")
+	c.Flags().StringVar(&f.cluster.kubeconfig, "kubeconfig", "", "of --mode cluster: the kubeconfig of the cluster to play on; without one, a control plane is started for each run")
+	c.Flags().StringVar(&f.cluster.context, "context", "", "of --kubeconfig: the context in it; its current one when left out")
+	c.Flags().Float64Var(&f.speed, "speed", 10, "of --mode cluster: how much faster than the wall clock the world's time passes")
 	c.Flags().StringVarP(&f.output, "output", "o", "text", "what is printed: text, or json with one object a run")
 	c.Flags().StringVar(&f.report, "report", "", "folder for the report: index.html, junit.xml, report.json, trace.json")
 	c.Flags().StringVar(&f.fidelity, "fidelity", "typed", "of the simulated API: typed, or full with every CRD rule at each write")
@@ -78,11 +93,23 @@ nothing was run; 130, interrupted.`,
 	c.Flags().StringVar(&f.crash, "crash", "", "kill a process at one of its calls, as operator:17:after")
 	c.Flags().BoolVar(&f.trace, "trace", false, "print each note of the trace (of one run)")
 	c.Flags().StringVar(&f.profile, "cpuprofile", "", "write a CPU profile to this file")
-	for flag, values := range map[string][]string{"mode": {"sim"}, "output": {"text", "json"}, "fidelity": {"typed", "full"}} {
+	for flag, values := range map[string][]string{"mode": {modeSim, modeCluster, modeSim + "," + modeCluster}, "output": {"text", "json"}, "fidelity": {"typed", "full"}} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return c
 }
+
+// The modes: in the simulator, and on a real Kubernetes API server.
+const (
+	modeSim     = "sim"
+	modeCluster = "cluster"
+)
+
+// live says whether some runs are on a real API server.
+func (f runFlags) live() bool { return strings.Contains(f.mode, modeCluster) }
+
+// maxSpeed is where an API call of some milliseconds takes the world a second.
+const maxSpeed = 100
 
 // maxSeeds is how many seeds are played at once: a day's work.
 const maxSeeds = 1_000_000
@@ -91,8 +118,14 @@ const maxSeeds = 1_000_000
 func (f runFlags) check() (scenarios.Options, error) {
 	o := scenarios.Options{}
 	switch {
-	case f.mode != "sim":
-		return o, fmt.Errorf("--mode %s is no mode; the modes are: sim", f.mode)
+	case !slices.Contains([]string{modeSim, modeCluster, modeSim + "," + modeCluster}, f.mode):
+		return o, fmt.Errorf("--mode %s is no mode; the modes are: sim, cluster, and sim,cluster for both", f.mode)
+	case f.speed <= 0 || f.speed > maxSpeed:
+		return o, fmt.Errorf("--speed %v: give a number above 0 and up to %v; 1 is the wall clock's", f.speed, maxSpeed)
+	case f.live() && (f.verify || f.crash != ""):
+		return o, errors.New("--verify and --crash need a run that a seed decides; leave out --mode cluster")
+	case !f.live() && f.cluster != (clusterFlags{}):
+		return o, errors.New("--kubeconfig and --context say where --mode cluster plays; the simulator has an API of its own")
 	case f.output != "text" && f.output != "json":
 		return o, fmt.Errorf("-o %s is no output; it is text or json", f.output)
 	case f.seeds < 1:
@@ -113,6 +146,9 @@ func (f runFlags) check() (scenarios.Options, error) {
 		o.Fidelity = kubesim.Full
 	default:
 		return o, fmt.Errorf("--fidelity %s is no fidelity; it is typed or full", f.fidelity)
+	}
+	if f.live() {
+		o.Live = &scenarios.Live{Mode: modeCluster, Speed: f.speed}
 	}
 	if f.crash != "" {
 		crash, err := testbed.ParseCrash(f.crash)
@@ -178,8 +214,13 @@ func plan(t *testing.T, f runFlags, args []string) ([]job, error) {
 		return nil, err
 	}
 	var jobs []job
-	add := func(s *scenarios.Scenario, seed uint64) {
+	add := func(s *scenarios.Scenario, seed uint64, mode string) {
 		seeded := o
+		seeded.Live = nil
+		if mode == modeCluster {
+			live := *o.Live // Each run has a runtime of its own.
+			seeded.Live = &live
+		}
 		seeded.Seed, seeded.T, seeded.Details = seed, t, f.report != ""
 		jobs = append(jobs, job{s, seeded})
 	}
@@ -189,7 +230,9 @@ func plan(t *testing.T, f runFlags, args []string) ([]job, error) {
 	}
 	for _, s := range list {
 		for i := range f.seeds {
-			add(s, f.seed+uint64(i))
+			for mode := range strings.SplitSeq(f.mode, ",") {
+				add(s, f.seed+uint64(i), mode)
+			}
 		}
 	}
 	for _, j := range jobs {
@@ -251,6 +294,9 @@ func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts 
 		record reports.Record
 	}
 	at := min(f.jobs, len(jobs))
+	if f.cluster != (clusterFlags{}) {
+		at = 1 // One world a cluster.
+	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		// A run is one thread of events: a processor more than there are runs
 		// only costs hand-overs.
@@ -285,6 +331,9 @@ func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts 
 
 func play(j job, f runFlags, share int) reports.Record {
 	j.options.Share = share
+	if j.options.Live != nil {
+		return playLive(context.Background(), j, f)
+	}
 	j.options.KeepNotes = f.verify
 	first := j.scenario.Run(j.options)
 	r := first.Record

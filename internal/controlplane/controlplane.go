@@ -133,8 +133,9 @@ func (c *ControlPlane) serve(ctx context.Context) error {
 	return nil
 }
 
-// Launch starts a program that does not run and returns when it serves.
-func (c *ControlPlane) Launch(ctx context.Context, name string) error {
+// Launch starts a program that does not run, with more arguments if there are
+// any, and returns when it serves.
+func (c *ControlPlane) Launch(ctx context.Context, name string, more ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.find(name) >= 0 {
@@ -142,7 +143,7 @@ func (c *ControlPlane) Launch(ctx context.Context, name string) error {
 	}
 	args, ready := c.command(name)
 	p, err := launch(filepath.Join(c.options.Assets, name), filepath.Join(c.folder, name+".log"),
-		slices.Concat(args, c.options.Args[name]))
+		slices.Concat(args, c.options.Args[name], more))
 	if err != nil {
 		return fmt.Errorf("control plane: %w", err)
 	}

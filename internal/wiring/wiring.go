@@ -30,6 +30,20 @@ func Options(mgr manager.Manager, workers int) controller.Options {
 	return controller.Options{MaxConcurrentReconciles: workers, UsePriorityQueue: &priority}
 }
 
+// Paced is a manager whose time passes faster than the wall clock's.
+type Paced interface {
+	Wait(time.Duration) time.Duration
+}
+
+// Wait is how long by the wall clock a wait of d under mgr is. What waits on its
+// queue need not ask: the queue knows.
+func Wait(mgr manager.Manager, d time.Duration) time.Duration {
+	if p, ok := mgr.(Paced); ok {
+		return p.Wait(d)
+	}
+	return d
+}
+
 // Request is what our controllers' queues hold.
 type Request = reconcile.Request
 
