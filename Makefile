@@ -28,7 +28,7 @@ generate: ## write what is generated: deepcopy functions, config/crd, gRPC
 verify: ## show that what is generated and go.mod are fresh; changes nothing
 	.ci/verify
 
-build: ## build bin/adit and bin/ha-service
+build: ## build bin/adit, bin/operator and bin/ha-service
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/...
 controlplane: ## build etcd, kube-apiserver, kubectl and more into bin/k8s (a quarter of an hour, once)
 	tools/controlplane/build bin/k8s
@@ -40,6 +40,6 @@ mutants: ## break the programs on purpose and show that explorations find it (lo
 seeds: build ## play the suite with 50 seeds each, every run twice (long)
 	bin/adit run --mode $(MODE) --seeds 50 --verify
 clean: ## remove what was built and reported, but for the control plane
-	rm -rf bin/adit bin/ha-service reports/out reports/*.tsv
+	rm -rf bin/adit bin/operator bin/ha-service reports/out reports/*.tsv
 
 .PHONY: help scenario test check generate verify build controlplane bench mutants seeds clean

@@ -5,9 +5,11 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ import (
 
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
 	"github.com/adit-hv/adit/config/crd"
+	"github.com/adit-hv/adit/config/rbac"
 	"github.com/adit-hv/adit/testbed"
 )
 
@@ -60,7 +63,11 @@ func Clean(ctx context.Context, config *rest.Config) error {
 	if err := api.DeleteAllOf(ctx, &corev1.Node{}, client.HasLabels{kvmv1.LabelVirtDriver}); err != nil {
 		return fmt.Errorf("delete the Nodes of the simulated hosts: %w", err)
 	}
-	for _, o := range ours {
+	rights, err := rbac.All()
+	if err != nil {
+		return err
+	}
+	for _, o := range slices.Concat(rights, ours) {
 		if err := api.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete %s: %w", named(o), err)
 		}
@@ -85,6 +92,9 @@ func belongings(config *rest.Config) (client.Client, []client.Object, error) {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return nil, nil, err
 	}
+	if err := rbacv1.AddToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
 	api, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, nil, fmt.Errorf("reach the cluster at %s: %w", config.Host, err)
@@ -104,8 +114,11 @@ func belongings(config *rest.Config) (client.Client, []client.Object, error) {
 }
 
 func named(o client.Object) string {
-	if _, ok := o.(*corev1.Namespace); ok {
+	switch o.(type) {
+	case *corev1.Namespace:
 		return "namespace " + o.GetName()
+	case *apiextensionsv1.CustomResourceDefinition:
+		return "definition " + o.GetName()
 	}
-	return "definition " + o.GetName()
+	return fmt.Sprintf("%T %s", o, o.GetName())
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/adit-hv/adit/config/rbac"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/testbed"
 )
@@ -61,7 +62,8 @@ func newCluster(r *Runtime, o kubesim.Options) (*cluster, error) {
 	return c, nil
 }
 
-// prepare installs our definitions and makes the namespaces of a world.
+// prepare installs our definitions and makes the namespaces of a world, and the
+// accounts and roles of our programs.
 func prepare(ctx context.Context, config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	admin, _, err := belongings(config)
 	if err != nil {
@@ -88,6 +90,15 @@ func prepare(ctx context.Context, config *rest.Config, crds []*apiextensionsv1.C
 		err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create namespace %s: %w", name, err)
+		}
+	}
+	rights, err := rbac.All()
+	if err != nil {
+		return err
+	}
+	for _, o := range rights {
+		if err := admin.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create %T %s: %w", o, o.GetName(), err)
 		}
 	}
 	return nil
@@ -123,7 +134,7 @@ func newMapper(ctx context.Context, config *rest.Config, scheme *runtime.Scheme)
 	return mapper, nil
 }
 
-// Client implements testbed.Cluster.
+// Client implements testbed.Cluster. A user of a world is an administrator.
 func (c *cluster) Client(user string) client.WithWatch {
 	out, err := client.NewWithWatch(c.through(newGate(), user), client.Options{Scheme: c.options.Scheme})
 	if err != nil {
@@ -137,7 +148,7 @@ func (c *cluster) through(g *gate, name string) *rest.Config {
 	config := rest.CopyConfig(c.config)
 	config.UserAgent = name // The field manager is the part before the slash.
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &transport{gate: g, next: next, count: func(verb, resource string) { c.counts.add(name, verb, resource) }}
+		return &transport{gate: g, next: next, counts: &c.counts, client: name}
 	})
 	return config
 }

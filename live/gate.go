@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -81,9 +82,10 @@ func (g *gate) holds(number int) error {
 
 // transport sends a process's requests, and counts them.
 type transport struct {
-	gate  *gate
-	count func(verb, resource string)
-	next  http.RoundTripper
+	gate   *gate
+	next   http.RoundTripper
+	counts *counts
+	client string
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -92,10 +94,14 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.count(requestInfo(request))
+	verb, resource := requestInfo(request)
+	t.counts.add(t.client, verb, resource)
 	response, err := t.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
+	}
+	if response.StatusCode == http.StatusForbidden {
+		t.counts.refuse(t.client + " may not " + verb + " " + resource)
 	}
 	if err := t.gate.holds(number); err != nil { // It took effect and nobody hears of it.
 		response.Body.Close()
@@ -156,8 +162,17 @@ func requestInfo(r *http.Request) (verb, resource string) {
 
 // counts are the requests of all processes.
 type counts struct {
-	mu   sync.Mutex
-	each map[kubesim.Count]uint64 // by all but N
+	mu      sync.Mutex
+	each    map[kubesim.Count]uint64 // by all but N
+	refused []string                 // for want of a right, each once
+}
+
+func (c *counts) refuse(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.refused, what) {
+		c.refused = append(c.refused, what)
+	}
 }
 
 func (c *counts) add(client, verb, resource string) {

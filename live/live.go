@@ -13,6 +13,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -38,10 +39,11 @@ type Options struct {
 
 // Runtime is a testbed.Runtime for one world.
 type Runtime struct {
-	ctx   context.Context
-	o     Options
-	pace  *pace
-	epoch time.Time
+	ctx     context.Context
+	o       Options
+	pace    *pace
+	epoch   time.Time
+	cluster *cluster
 }
 
 var _ testbed.Runtime = (*Runtime)(nil)
@@ -62,7 +64,11 @@ func (r *Runtime) Epoch() time.Time { return r.epoch }
 // Cluster implements testbed.Runtime.
 func (r *Runtime) Cluster(s *sim.Scheduler, o kubesim.Options) (testbed.Cluster, error) {
 	r.pace.s = s
-	return newCluster(r, o)
+	var err error
+	if r.cluster, err = newCluster(r, o); err != nil {
+		return nil, err
+	}
+	return r.cluster, nil
 }
 
 // Run implements testbed.Runtime.
@@ -99,6 +105,13 @@ func (r *Runtime) Call(_ testbed.Process, fn func()) {
 	case <-done:
 	case <-r.pace.over:
 	}
+}
+
+// Refused implements testbed.Runtime.
+func (r *Runtime) Refused() []string {
+	r.cluster.counts.mu.Lock()
+	defer r.cluster.counts.mu.Unlock()
+	return slices.Clone(r.cluster.counts.refused)
 }
 
 // Unseen implements testbed.Runtime: who wrote which field, and how often a

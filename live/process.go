@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/adit-hv/adit/config/rbac"
 	"github.com/adit-hv/adit/kubesim"
 	"github.com/adit-hv/adit/sim"
 	"github.com/adit-hv/adit/testbed"
@@ -87,6 +88,11 @@ func (l *life) run(ctx context.Context) error {
 	// seconds, and an API server needs some milliseconds.
 	lease, renew, retry := max(faster(15*time.Second, speed), 2*time.Second), max(faster(10*time.Second, speed), 1500*time.Millisecond), max(faster(2*time.Second, speed), 200*time.Millisecond)
 	config := c.through(l.gate, l.p.name)
+	user, err := rbac.User(o.Role)
+	if err != nil {
+		return err
+	}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 	var lock resourcelock.Interface
 	if elects { // Under its own name, by which it finds itself in the Lease.
 		coordination, err := coordinationv1.NewForConfig(config)

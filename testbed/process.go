@@ -3,7 +3,6 @@
 package testbed
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -25,12 +24,8 @@ import (
 	"github.com/adit-hv/adit/hardware"
 	"github.com/adit-hv/adit/hwsim"
 	"github.com/adit-hv/adit/kubesim"
-	"github.com/adit-hv/adit/operator/compute"
-	"github.com/adit-hv/adit/operator/eviction"
-	"github.com/adit-hv/adit/operator/hypervisor"
-	"github.com/adit-hv/adit/operator/maintenance"
+	"github.com/adit-hv/adit/operator"
 	"github.com/adit-hv/adit/operator/migration"
-	"github.com/adit-hv/adit/operator/readiness"
 )
 
 // agentNamespace holds the agents' Leases and the Migration records.
@@ -79,55 +74,26 @@ func ProcessesSaid(names []string) string { return "the processes are " + shorte
 // restarts a container at first.
 const restartAfter = 5 * time.Second
 
-// setupOperator lists all that runs in the operator.
+// setupOperator sets the operator up as cmd/operator does.
 func (w *World) setupOperator(mgr manager.Manager) error {
-	o, clock := w.spec.Operator, w.runtime.Clock(w.Scheduler)
-	if err := hypervisor.Setup(mgr, hypervisor.Options{}); err != nil {
-		return err
-	}
-	if err := readiness.Setup(mgr, readiness.Options{Clock: clock, Namespace: agentNamespace}); err != nil {
-		return err
-	}
+	o := w.spec.Operator
 	floor := intstr.FromInt32(int32(max(1, o.Floor)))
-	if err := maintenance.Setup(mgr, maintenance.Options{Clock: clock, MinActive: &floor}); err != nil {
-		return err
+	options := operator.Options{
+		Clock: w.runtime.Clock(w.Scheduler), Namespace: agentNamespace, MinActive: &floor, Parallel: o.PerHost,
+		Migration: migration.Options{
+			PerFleet: o.Migrations, PerHost: o.PerHost, PerTarget: o.PerTarget,
+			CompletionTimeoutPerGiB: o.CompletionPerGiB, ProgressTimeout: o.Progress,
+			AllowAutoConverge: o.AutoConverge, AllowPostCopy: o.PostCopy, AllowWorkloadDisruption: o.WorkloadDisruption,
+			UnschedulableTimeout: o.Unschedulable,
+		},
 	}
-	perTarget, yield := 0, false
-	if w.spec.HA != nil {
-		perTarget, yield = w.spec.HA.PerTarget, w.spec.HA.Yields
-	}
-	fleet, err := compute.Setup(mgr, compute.Options{Clock: clock, PerTarget: perTarget, AllowYield: yield})
-	if err != nil {
-		return err
-	}
-	if err := eviction.Setup(mgr, eviction.Options{Clock: clock, Parallel: o.PerHost, Planner: planner{fleet}}); err != nil {
-		return err
-	}
-	var bandwidth *resource.Quantity
 	if o.Bandwidth > 0 {
-		bandwidth = resource.NewQuantity(int64(o.Bandwidth), resource.BinarySI)
+		options.Migration.Bandwidth = resource.NewQuantity(int64(o.Bandwidth), resource.BinarySI)
 	}
-	return migration.Setup(mgr, fleet, migration.Options{
-		Clock: clock, PerFleet: o.Migrations, PerHost: o.PerHost, PerTarget: o.PerTarget, Bandwidth: bandwidth,
-		CompletionTimeoutPerGiB: o.CompletionPerGiB, ProgressTimeout: o.Progress,
-		AllowAutoConverge: o.AutoConverge, AllowPostCopy: o.PostCopy, AllowWorkloadDisruption: o.WorkloadDisruption,
-		UnschedulableTimeout: o.Unschedulable,
-	})
-}
-
-// planner lets evictions ask compute what would happen.
-type planner struct{ fleet *compute.Fleet }
-
-func (p planner) WhatIf(_ context.Context, vmis []*kubevirtv1.VirtualMachineInstance, from string) []eviction.Verdict {
-	var out []eviction.Verdict
-	for _, v := range p.fleet.WhatIf(vmis, from) {
-		verdict := eviction.Verdict{Destination: v.Host}
-		if v.Host == "" {
-			verdict.Reason, verdict.Message = "NoHost", v.Why
-		}
-		out = append(out, verdict)
+	if w.spec.HA != nil {
+		options.RestartsPerTarget, options.AllowYield = w.spec.HA.PerTarget, w.spec.HA.Yields
 	}
-	return out
+	return operator.Setup(mgr, options)
 }
 
 // startAgents starts a host's agents and ties them to the host: they end when

@@ -28,6 +28,9 @@ func (w *World) Record() reports.Record {
 	for _, v := range w.watch.violations {
 		r.Violations = append(r.Violations, reports.Violation{At: v.At.Seconds(), Rule: v.Rule, Text: v.Text})
 	}
+	for _, call := range w.runtime.Refused() {
+		r.Violations = append(r.Violations, reports.Violation{At: now.Seconds(), Rule: "rights", Text: call + ": its role in config/rbac does not allow it"})
+	}
 	return r
 }
 

@@ -43,6 +43,9 @@ type Runtime interface {
 	// Unseen are the invariants that nobody judges here.
 	Unseen() []string
 
+	// Refused are the calls that a program made and has no right to.
+	Refused() []string
+
 	// Call makes a process's call of something else in the world: fn lets time
 	// pass as a task does. When it returns without fn having ended, the world is
 	// over.
@@ -116,6 +119,7 @@ func (simulated) Steady(s wiring.Steady) wiring.Steady              { return s }
 func (simulated) Hardware(_ Process, h hardware.Host) hardware.Host { return h }
 
 func (simulated) Unseen() []string          { return nil }
+func (simulated) Refused() []string         { return nil }
 func (simulated) Call(_ Process, fn func()) { fn() }
 
 type simulatedCluster struct{ *kubesim.Cluster }

@@ -120,7 +120,7 @@ func (f runFlags) check() (scenarios.Options, error) {
 	switch {
 	case !slices.Contains([]string{modeSim, modeCluster, modeSim + "," + modeCluster}, f.mode):
 		return o, fmt.Errorf("--mode %s is no mode; the modes are: sim, cluster, and sim,cluster for both", f.mode)
-	case f.speed <= 0 || f.speed > maxSpeed:
+	case f.live() && (f.speed <= 0 || f.speed > maxSpeed):
 		return o, fmt.Errorf("--speed %v: give a number above 0 and up to %v; 1 is the wall clock's", f.speed, maxSpeed)
 	case f.live() && (f.verify || f.crash != ""):
 		return o, errors.New("--verify and --crash need a run that a seed decides; leave out --mode cluster")

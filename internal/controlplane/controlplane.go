@@ -221,6 +221,16 @@ func (c *ControlPlane) As(user string, groups ...string) (*rest.Config, error) {
 	}, nil
 }
 
+// WriteKubeconfig writes a file by which a client of the field, kubectl for one, is
+// a user of these groups.
+func (c *ControlPlane) WriteKubeconfig(path, user string, groups ...string) error {
+	config, err := c.As(user, groups...)
+	if err != nil {
+		return err
+	}
+	return clientcmd.WriteToFile(kubeconfig(config), path)
+}
+
 func kubeconfig(config *rest.Config) clientcmdapi.Config {
 	const name = "adit"
 	k := clientcmdapi.NewConfig()

@@ -18,6 +18,7 @@ var alsoInTests = map[string][]string{
 	"api":           {"config/crd"},
 	"config/crd":    {"api", "internal/controlplane", "kubesim"},
 	"hardware":      {"hwsim", "sim"},
+	"cmd/operator":  {"config/rbac", "internal/controlplane"},
 	"live":          {"internal/controlplane", "reports", "scenarios"},
 	"kubesim":       {"api", "config/crd", "internal/wiring"},
 	"agents/node":   {"config/crd", "hwsim", "kubesim", "sim"},
