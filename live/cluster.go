@@ -161,7 +161,7 @@ func (c *cluster) Process(name string, o kubesim.ProcessOptions, onExit func(tes
 }
 
 // Inject implements testbed.Cluster. Faults of the API are the simulated one's:
-// Unsupported names them before a world begins.
+// whoever plays a scenario asks Fault.OfSimulatedAPI before.
 func (c *cluster) Inject(kubesim.Fault) (end func()) { return func() {} }
 
 // Counts implements testbed.Cluster.

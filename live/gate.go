@@ -3,7 +3,6 @@
 package live
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -55,6 +54,13 @@ func (g *gate) pass() error {
 		return errDead
 	}
 	return nil
+}
+
+// gone says whether the process was killed.
+func (g *gate) gone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.dead
 }
 
 // connect is pass for what needs the API. Its number is that of the connection.
@@ -154,7 +160,7 @@ func requestInfo(r *http.Request) (verb, resource string) {
 		return "create", resource
 	case r.Method == http.MethodPut:
 		return "update", resource
-	case r.Method == http.MethodPatch && bytes.Contains([]byte(r.Header.Get("Content-Type")), []byte("apply-patch")):
+	case r.Method == http.MethodPatch && strings.Contains(r.Header.Get("Content-Type"), "apply-patch"):
 		return "apply", resource
 	}
 	return strings.ToLower(r.Method), resource

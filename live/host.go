@@ -5,7 +5,6 @@ package live
 import (
 	"context"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/adit-hv/adit/hardware"
@@ -35,6 +34,9 @@ func ask[T any](ctx context.Context, h *host, call func(context.Context) (T, err
 	answers := make(chan answer[T], 1)
 	inside := false
 	h.pace.do(func() {
+		if h.gate.gone() {
+			return // Killed since, and who is dead calls nobody.
+		}
 		inside = true
 		h.pace.s.Go(func(*sim.Task) {
 			value, err := call(ctx)
@@ -42,7 +44,7 @@ func ask[T any](ctx context.Context, h *host, call func(context.Context) (T, err
 		})
 	})
 	if !inside {
-		return zero, hardware.Fail(hardware.Unavailable, hardware.ReasonOther, "call", "the host", "the world is over")
+		return zero, hardware.Fail(hardware.Unavailable, hardware.ReasonOther, "call", "the host", "the process or its world is over")
 	}
 	select {
 	case a := <-answers:
@@ -58,64 +60,6 @@ func ask[T any](ctx context.Context, h *host, call func(context.Context) (T, err
 func (h *host) tell(ctx context.Context, call func(context.Context) error) error {
 	_, err := ask(ctx, h, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
 	return err
-}
-
-// Subscribe implements hardware.Events. The world does not wait for the handler,
-// who may wait for the world.
-func (h *host) Subscribe(ctx context.Context, handle func(hardware.Event)) error {
-	s := &stream{gate: h.gate, handle: handle}
-	s.more = sync.NewCond(&s.mu)
-	if err := h.tell(ctx, func(context.Context) error { return h.h.Subscribe(ctx, s.add) }); err != nil {
-		return err
-	}
-	context.AfterFunc(ctx, s.end)
-	go s.run()
-	return nil
-}
-
-// stream hands events on in their order.
-type stream struct {
-	gate   *gate
-	handle func(hardware.Event)
-
-	mu     sync.Mutex
-	more   *sync.Cond
-	events []hardware.Event
-	ended  bool
-}
-
-func (s *stream) add(e hardware.Event) {
-	s.mu.Lock()
-	s.events = append(s.events, e)
-	s.mu.Unlock()
-	s.more.Signal()
-}
-
-func (s *stream) end() {
-	s.mu.Lock()
-	s.ended = true
-	s.mu.Unlock()
-	s.more.Signal()
-}
-
-func (s *stream) run() {
-	for {
-		s.mu.Lock()
-		for len(s.events) == 0 && !s.ended {
-			s.more.Wait()
-		}
-		if s.ended {
-			s.mu.Unlock()
-			return
-		}
-		e := s.events[0]
-		s.events = s.events[1:]
-		s.mu.Unlock()
-		if s.gate.pass() != nil {
-			return
-		}
-		s.handle(e)
-	}
 }
 
 // The rest of hardware.Host, call by call.

@@ -115,7 +115,9 @@ func (l *life) run(ctx context.Context) error {
 		return err
 	}
 	c.r.pace.do(func() {
-		if err = l.p.setup(paced{m, speed}); err == nil {
+		if l.p.life != l {
+			err = errDead // Meanwhile.
+		} else if err = l.p.setup(paced{m, speed}); err == nil {
 			l.leads = m.Elected()
 		}
 	})

@@ -10,7 +10,7 @@ const (
 )
 
 // kept says which runs are drawn, by index: failed ones first, then of each
-// scenario the first that passed. The others are rows only: seeds of one
+// scenario the first that passed in each mode. The others are rows only: seeds of one
 // scenario look alike until one fails.
 func kept(all []Record) []int {
 	var out []int
@@ -19,10 +19,11 @@ func kept(all []Record) []int {
 			out = append(out, i)
 		}
 	}
-	shown := map[string]bool{}
+	shown := map[[2]string]bool{}
 	for i, r := range all {
-		if r.Verdict != Fail && drawable(r) && !shown[r.Scenario] {
-			shown[r.Scenario] = true
+		key := [2]string{r.Scenario, r.Mode}
+		if r.Verdict != Fail && drawable(r) && !shown[key] {
+			shown[key] = true
 			out = append(out, i)
 		}
 	}

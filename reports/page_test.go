@@ -291,3 +291,13 @@ func TestRecoveryPercentilesTellPrioritiesAndParts(t *testing.T) {
 		t.Errorf("place: %+v", place)
 	}
 }
+
+// TestEachModeOfAScenarioIsDrawn: who played both wants to see both.
+func TestEachModeOfAScenarioIsDrawn(t *testing.T) {
+	run := func(mode string) Record {
+		return Record{Scenario: "a", Mode: mode, Verdict: Pass, Hosts: []Host{{Name: "h"}}}
+	}
+	if got := kept([]Record{run("sim"), run("sim"), run("cluster")}); !slices.Equal(got, []int{0, 2}) {
+		t.Errorf("drawn are %v", got)
+	}
+}

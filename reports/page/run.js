@@ -17,6 +17,7 @@ function showRun(index, window_) {
     about.about ? h("p", { class: "why" }, about.about.trim()) : null,
     siblings(index),
     figures(r, p),
+    twins(r),
     r.reason ? h("p", { class: "reason" }, r.reason) : null,
     broken(r, goTo),
     pic ? framed(pic, p) : !p && r.verdict !== "notrun" ? undrawn(r) : null,
@@ -44,6 +45,18 @@ function showRun(index, window_) {
 function siblings(index) {
   const all = runs.map((r, i) => i).filter((i) => runs[i].scenario === runs[index].scenario);
   return all.length < 2 ? null : h("div", { style: "margin-top:12px" }, strip(all, index));
+}
+
+// twins are the run in each mode it was played in, side by side.
+function twins(r) {
+  const all = runs.filter((o) => o.scenario === r.scenario && o.seed === r.seed);
+  if (all.length < 2 || all.every((o) => o.mode === r.mode)) return null;
+  const line = (o) => h("tr", {}, h("th", { scope: "row" }, o === r ? o.mode : h("a", { href: link(o) }, o.mode)), h("td", {}, words[o.verdict] || o.verdict),
+    h("td", {}, o.verdict === "notrun" ? o.reason : (o.violations || []).map((v) => v.rule).join("; ") || "nothing was violated"),
+    h("td", { class: "num" }, o.writes ? brief(o.writes) : ""), h("td", { class: "num" }, o.virtual ? lasted(o.virtual * 1000) : ""));
+  return h("div", { class: "panel twins" }, h("h3", {}, "The same in each mode"), h("div", { class: "inner" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Mode", "Verdict", "What did not hold", "API writes", "Virtual time"].map((t, i) => h("th", { scope: "col", class: i > 2 ? "num" : "" }, t)))),
+    h("tbody", {}, all.map(line)))));
 }
 
 function figures(r, p) {
