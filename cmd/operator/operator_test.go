@@ -66,13 +66,14 @@ func TestReplicasServeAsTheirOwnAccount(t *testing.T) {
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, ".").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred(), string(out))
 	var replicas []*replica
-	for range 2 {
+	start := func() {
 		r := &replica{cmd: exec.Command(binary, "--kubeconfig", kubeconfig, "--metrics", "0", "--health", "0")}
 		r.cmd.Stdout, r.cmd.Stderr = r, r
 		g.Expect(r.cmd.Start()).To(Succeed())
 		t.Cleanup(func() { _ = r.cmd.Process.Kill() })
 		replicas = append(replicas, r)
 	}
+	start()
 
 	scheme := runtime.NewScheme()
 	g.Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
@@ -89,12 +90,14 @@ func TestReplicasServeAsTheirOwnAccount(t *testing.T) {
 	kubectl(t, plane, "patch", "hypervisor", "first", "--type=merge", "-p", `{"spec":{"maintenance":"manual","maintenanceReason":"a look"}}`)
 	g.Eventually(func() string { return kubectl(t, plane, "get", "evictions", "-o", "name") }).WithTimeout(time.Minute).Should(ContainSubstring("first"))
 
-	t.Log("one goes; if it led, the other takes over")
+	t.Log("the leader goes, and one that came later takes over")
 	holder := holderOf(ctx, g, api)
 	g.Expect(holder).NotTo(BeEmpty())
+	start()
 	g.Expect(replicas[0].cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	g.Expect(replicas[0].cmd.Wait()).To(Succeed(), "it was asked to end: %s", replicas[0].said())
 	g.Eventually(hypervisor("second")).WithTimeout(time.Minute).Should(Succeed())
+	g.Expect(holderOf(ctx, g, api)).NotTo(Equal(holder))
 	g.Expect(replicas[1].cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	g.Expect(replicas[1].cmd.Wait()).To(Succeed())
 	for _, r := range replicas {
