@@ -47,6 +47,7 @@ type life struct {
 	p      *process
 	gate   *gate
 	cancel context.CancelFunc
+	ready  bool            // its controllers are there; until then nobody is in
 	leads  <-chan struct{} // closed when it leads; nil: not yet known
 	held   []func()        // what arrived while it was paused
 	paused bool
@@ -118,7 +119,7 @@ func (l *life) run(ctx context.Context) error {
 		if l.p.life != l {
 			err = errDead // Meanwhile.
 		} else if err = l.p.setup(paced{m, speed}); err == nil {
-			l.leads = m.Elected()
+			l.ready, l.leads = true, m.Elected()
 		}
 	})
 	if err != nil {
@@ -189,8 +190,9 @@ func (p *process) Partition(cut bool) {
 	}
 }
 
-// Alive implements testbed.Process.
-func (p *process) Alive() bool { return p.life != nil }
+// Alive implements testbed.Process. A process that only begins to start has not
+// opened its doors.
+func (p *process) Alive() bool { return p.life != nil && p.life.ready }
 
 // Leads implements testbed.Process.
 func (p *process) Leads() bool {
@@ -211,7 +213,7 @@ func (p *process) Restarts() int { return max(0, p.starts-1) }
 // Deliver implements testbed.Process.
 func (p *process) Deliver(fn func()) {
 	switch l := p.life; {
-	case l == nil:
+	case l == nil || !l.ready:
 	case l.paused:
 		l.held = append(l.held, fn)
 	default:
