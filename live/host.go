@@ -8,15 +8,12 @@ import (
 	"time"
 
 	"github.com/adit-hv/adit/hardware"
-	"github.com/adit-hv/adit/sim"
 )
 
-// host is a simulated host's hardware for goroutines that are no tasks of the
-// world: each call is made there by a task, and waited for here.
+// host is a simulated host's hardware, as one life of a process calls it.
 type host struct {
-	pace *pace
-	gate *gate
-	h    hardware.Host
+	caller
+	h hardware.Host
 }
 
 type answer[T any] struct {
@@ -28,32 +25,25 @@ type answer[T any] struct {
 // killed, does not hear the answer.
 func ask[T any](ctx context.Context, h *host, call func(context.Context) (T, error)) (T, error) {
 	var zero T
-	if err := h.gate.pass(); err != nil {
-		return zero, hardware.Fail(hardware.Unavailable, hardware.ReasonOther, "call", "the host", "%w", err)
+	fail := func(c hardware.Consequence, err error) (T, error) {
+		return zero, hardware.Fail(c, hardware.ReasonOther, "call", "the host", "%w", err)
 	}
 	answers := make(chan answer[T], 1)
-	inside := false
-	h.pace.do(func() {
-		if h.gate.gone() {
-			return // Killed since, and who is dead calls nobody.
-		}
-		inside = true
-		h.pace.s.Go(func(*sim.Task) {
-			value, err := call(ctx)
-			answers <- answer[T]{value, err}
-		})
+	err := h.begin(func() {
+		value, err := call(ctx)
+		answers <- answer[T]{value, err}
 	})
-	if !inside {
-		return zero, hardware.Fail(hardware.Unavailable, hardware.ReasonOther, "call", "the host", "the process or its world is over")
+	if err != nil {
+		return fail(hardware.Unavailable, err)
 	}
 	select {
 	case a := <-answers:
 		if err := h.gate.pass(); err != nil {
-			return zero, hardware.Fail(hardware.Unknown, hardware.ReasonOther, "call", "the host", "%w", err)
+			return fail(hardware.Unknown, err)
 		}
 		return a.value, a.err
 	case <-ctx.Done():
-		return zero, hardware.Fail(hardware.Unknown, hardware.ReasonOther, "call", "the host", "%w", context.Cause(ctx))
+		return fail(hardware.Unknown, context.Cause(ctx))
 	}
 }
 

@@ -80,32 +80,28 @@ func (r *Runtime) Do(fn func()) { r.pace.do(fn) }
 
 // Clock implements testbed.Runtime.
 func (r *Runtime) Clock(c clock.PassiveClock) clock.PassiveClock {
-	return wallClock{r.pace.follow(func() time.Duration { return c.Now().Sub(r.epoch) }), r.epoch}
+	return wallClock{r.pace.follow(c, func() time.Duration { return c.Now().Sub(r.epoch) }), r.epoch}
 }
 
 // Steady implements testbed.Runtime.
-func (r *Runtime) Steady(s wiring.Steady) wiring.Steady { return steady{r.pace.follow(s.Elapsed)} }
+func (r *Runtime) Steady(s wiring.Steady) wiring.Steady {
+	return steady{r.pace.follow(steadyKey{s}, s.Elapsed)}
+}
 
-// Hardware implements testbed.Runtime. It serves the life that p begins.
+// Hardware implements testbed.Runtime.
 func (r *Runtime) Hardware(p testbed.Process, h hardware.Host) hardware.Host {
-	return &host{r.pace, p.(*process).life.gate, h}
+	return &host{r.callerOf(p), h}
 }
 
-// Call implements testbed.Runtime. A process that is killed meanwhile hears the
-// answer, and reaches nobody with it.
-func (r *Runtime) Call(_ testbed.Process, fn func()) {
-	done := make(chan struct{})
-	r.pace.do(func() {
-		r.pace.s.Go(func(*sim.Task) {
-			defer close(done)
-			fn()
-		})
-	})
-	select {
-	case <-done:
-	case <-r.pace.over:
-	}
+// Caller implements testbed.Runtime.
+func (r *Runtime) Caller(p testbed.Process) func(fn func()) { return r.callerOf(p).call }
+
+func (r *Runtime) callerOf(p testbed.Process) caller {
+	return caller{r.pace, p.(*process).life.gate}
 }
+
+// Over implements testbed.Runtime.
+func (r *Runtime) Over() bool { return r.ctx.Err() != nil }
 
 // Refused implements testbed.Runtime.
 func (r *Runtime) Refused() []string {

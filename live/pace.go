@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/adit-hv/adit/internal/wiring"
 	"github.com/adit-hv/adit/sim"
 )
 
@@ -23,7 +24,7 @@ type pace struct {
 	over chan struct{} // closed with the world: nobody gets in any more
 
 	began  atomic.Pointer[time.Time] // when its time began to pass; nil: not yet
-	clocks []*reading
+	clocks map[any]*reading          // by the clock that is read
 
 	notesMu sync.Mutex
 	notes   []sim.Note // said by goroutines that did not wait for the lock
@@ -37,7 +38,7 @@ func (p *pace) note(n sim.Note) {
 }
 
 func newPace(speed float64) *pace {
-	p := &pace{speed: speed, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	p := &pace{speed: speed, wake: make(chan struct{}, 1), over: make(chan struct{}), clocks: map[any]*reading{}}
 	p.mu.Lock()
 	return p
 }
@@ -53,12 +54,12 @@ func (p *pace) at(wall time.Time) time.Duration {
 
 // run plays the world until the virtual time until, or until ctx is done.
 func (p *pace) run(ctx context.Context, until time.Duration) {
-	if now := time.Now(); p.began.CompareAndSwap(nil, &now) {
-		p.settle()
-	}
+	now := time.Now()
+	p.began.CompareAndSwap(nil, &now)
 	for {
 		now := min(p.at(time.Now()), until)
 		p.advance(now)
+		p.settle()
 		if now >= until || ctx.Err() != nil {
 			return
 		}
@@ -83,7 +84,6 @@ func (p *pace) advance(now time.Duration) {
 	if now >= p.s.Elapsed() {
 		p.s.Run(now)
 	}
-	p.settle()
 }
 
 // do lets fn into the world, unless that is over.
@@ -118,12 +118,14 @@ type reading struct {
 	ahead atomic.Int64 // of the world's time, in nanoseconds
 }
 
-// follow returns a reading of a clock.
-func (p *pace) follow(clock func() time.Duration) *reading {
-	r := &reading{p: p, clock: clock}
-	r.settle()
-	p.clocks = append(p.clocks, r)
-	return r
+// follow returns the reading of a clock, which key names: one for all lives of all
+// processes that go by it.
+func (p *pace) follow(key any, clock func() time.Duration) *reading {
+	if p.clocks[key] == nil {
+		p.clocks[key] = &reading{p: p, clock: clock}
+		p.clocks[key].settle()
+	}
+	return p.clocks[key]
 }
 
 func (r *reading) settle() { r.ahead.Store(int64(r.clock() - r.p.s.Elapsed())) }
@@ -154,6 +156,9 @@ type wallClock struct {
 
 func (c wallClock) Now() time.Time                  { return c.epoch.Add(c.now()) }
 func (c wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// steadyKey names a steady clock, which may be the wall clock's value too.
+type steadyKey struct{ wiring.Steady }
 
 // steady is a reading as a time since some beginning.
 type steady struct{ *reading }

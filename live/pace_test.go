@@ -77,7 +77,7 @@ func TestTheEndOfItsContextEndsARun(t *testing.T) {
 func TestAClockIsReadWithoutTheLockAndFollowsWhatIsDoneToIt(t *testing.T) {
 	g, p := NewWithT(t), world(50)
 	off := time.Duration(0)
-	clock := wallClock{p.follow(func() time.Duration { return p.s.Elapsed() + off }), sim.Epoch}
+	clock := wallClock{p.follow("a clock", func() time.Duration { return p.s.Elapsed() + off }), sim.Epoch}
 	p.s.At(time.Second, func() { off = time.Hour })
 	read := make(chan time.Duration, 1)
 	p.s.At(2*time.Second, func() {

@@ -210,10 +210,10 @@ func (j *judge) ended() bool {
 
 // wait gives a live run the time that it may take longer.
 func (j *judge) wait() {
-	for j.w.Scheduler.Elapsed() < j.until && j.undecided() {
+	for j.w.Scheduler.Elapsed() < j.until && j.undecided() && !j.w.Over() {
 		j.w.Run(j.w.Scheduler.Elapsed() + time.Second)
 	}
-	for patience := j.patience; patience > 0 && !j.ended(); patience -= time.Second {
+	for patience := j.patience; patience > 0 && !j.w.Over() && !j.ended(); patience -= time.Second {
 		j.w.Run(j.w.Scheduler.Elapsed() + time.Second)
 	}
 }

@@ -113,6 +113,9 @@ func (s *Scenario) run(o Options, advance func(time.Duration)) Outcome {
 	if !o.SkipSettle {
 		w.Settle()
 	}
+	if w.Over() {
+		return Outcome{Record: s.NotRun(o, "interrupted")}
+	}
 	r := w.Record()
 	r.Violations = append(r.Violations, j.violations...)
 	r.Violations = append(r.Violations, s.overBudget(r, o)...)

@@ -86,9 +86,10 @@ func (w *World) startHA() error {
 			o.LeaderElection = agentNamespace + "/" + election
 		}
 		w.start(name, o, func(mgr manager.Manager) error {
+			call := w.runtime.Caller(w.processes[name])
 			service, err := operatorha.Setup(mgr, operatorha.Options{
 				Clock: w.runtime.Clock(clock), Steady: w.runtime.Steady(w.Scheduler), Namespace: agentNamespace, Election: election, Identity: name,
-				Power:  func(host string) (hardware.Power, error) { return w.ha.dial(name, host) },
+				Power:  func(host string) (hardware.Power, error) { return w.ha.dial(name, host, call) },
 				Limits: w.spec.HA.limits(),
 			})
 			w.ha.services[name] = service
@@ -125,7 +126,7 @@ func (w *World) startHAAgent(h *hwsim.Host) Process {
 	w.ha.lines[host] = l
 	l.agent = w.start(name, kubesim.ProcessOptions{Role: "agents/ha", Host: host, Clock: h.Clock()}, func(mgr manager.Manager) error {
 		return agentsha.Setup(mgr, agentsha.Options{
-			Host: host, Hardware: w.hardware(h, name), Service: reporter{l}, Steady: w.runtime.Steady(h.Steady()), Pool: nova.SharedPool,
+			Host: host, Hardware: w.hardware(h, name), Service: reporter{l, w.runtime.Caller(w.processes[name])}, Steady: w.runtime.Steady(h.Steady()), Pool: nova.SharedPool,
 			Times: agentsha.Times{Interval: times.Interval, Term: times.Term, Stop: times.Stop, Watchdog: times.Watchdog},
 		})
 	})
@@ -144,11 +145,11 @@ func (h *highAvailability) leader() string {
 }
 
 // dial gives a replica the management controller of a host.
-func (h *highAvailability) dial(replica, host string) (hardware.Power, error) {
+func (h *highAvailability) dial(replica, host string, call func(func())) (hardware.Power, error) {
 	if h.w.bare[host] {
 		return nil, fmt.Errorf("host %s has no management controller", host)
 	}
-	return &dialled{Power: h.w.Fleet.Power(host, replica), h: h, replica: replica, host: host}, nil
+	return &dialled{Power: h.w.Fleet.Power(host, replica), h: h, replica: replica, host: host, caller: call}, nil
 }
 
 // dialled is a management controller over the network that a replica is in.
@@ -156,6 +157,7 @@ type dialled struct {
 	hardware.Power
 	h             *highAvailability
 	replica, host string
+	caller        func(func()) // of the replica's life
 }
 
 // connectTimeout is how long a replica that is cut off tries.
@@ -196,8 +198,8 @@ func (d *dialled) SetPower(ctx context.Context, on bool) error {
 }
 
 func (d *dialled) call(attempt string, request func() error) error {
-	var err error = hardware.Fail(hardware.Unknown, hardware.ReasonOther, attempt, "controller of "+d.host, "the world is over")
-	d.h.w.runtime.Call(d.h.w.processes[d.replica], func() {
+	var err error = hardware.Fail(hardware.Unknown, hardware.ReasonOther, attempt, "controller of "+d.host, "the replica or its world is over")
+	d.caller(func() {
 		if err = d.cutOff(attempt); err == nil {
 			err = request()
 		}

@@ -54,13 +54,16 @@ var (
 	errNotLeader = errors.New("does not lead")
 )
 
-// reporter is a line as its agent holds it.
-type reporter struct{ l *line }
+// reporter is a line as a life of its agent holds it.
+type reporter struct {
+	l    *line
+	call func(func())
+}
 
 // Report hands a report to the service.
 func (r reporter) Report(ctx context.Context, report *hav1.ReportRequest) (answer *hav1.ReportResponse, err error) {
 	err = errNoAnswer
-	r.l.w.runtime.Call(r.l.agent, func() { answer, err = r.l.Report(ctx, report) })
+	r.call(func() { answer, err = r.l.Report(ctx, report) })
 	return answer, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/adit-hv/adit/agents/nova"
 	"github.com/adit-hv/adit/api/kubevirt"
 	kvmv1 "github.com/adit-hv/adit/api/kvm/v1"
+	"github.com/adit-hv/adit/config/rbac"
 	"github.com/adit-hv/adit/hardware"
 	"github.com/adit-hv/adit/hwsim"
 	"github.com/adit-hv/adit/kubesim"
@@ -29,7 +30,7 @@ import (
 )
 
 // agentNamespace holds the agents' Leases and the Migration records.
-const agentNamespace = "kvm"
+const agentNamespace = rbac.Namespace
 
 // startOperator starts the operator's replicas. One alone needs no election.
 func (w *World) startOperator() {

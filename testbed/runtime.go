@@ -46,10 +46,13 @@ type Runtime interface {
 	// Refused are the calls that a program made and has no right to.
 	Refused() []string
 
-	// Call makes a process's call of something else in the world: fn lets time
-	// pass as a task does. When it returns without fn having ended, the world is
-	// over.
-	Call(p Process, fn func())
+	// Caller is how the life that p begins calls something else in the world: fn
+	// lets time pass as a task does. When it returns without fn having ended, the
+	// life or the world is over.
+	Caller(p Process) func(fn func())
+
+	// Over says that the world ended before its time.
+	Over() bool
 }
 
 // Cluster is the Kubernetes API of a world, with the processes that use it. What
@@ -118,9 +121,10 @@ func (simulated) Clock(c clock.PassiveClock) clock.PassiveClock     { return c }
 func (simulated) Steady(s wiring.Steady) wiring.Steady              { return s }
 func (simulated) Hardware(_ Process, h hardware.Host) hardware.Host { return h }
 
-func (simulated) Unseen() []string          { return nil }
-func (simulated) Refused() []string         { return nil }
-func (simulated) Call(_ Process, fn func()) { fn() }
+func (simulated) Unseen() []string               { return nil }
+func (simulated) Refused() []string              { return nil }
+func (simulated) Caller(Process) func(fn func()) { return func(fn func()) { fn() } }
+func (simulated) Over() bool                     { return false }
 
 type simulatedCluster struct{ *kubesim.Cluster }
 

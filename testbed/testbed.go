@@ -366,6 +366,9 @@ func (g Guest) model() hwsim.Guest {
 // Run plays the world until the virtual time until.
 func (w *World) Run(until time.Duration) { w.runtime.Run(w.Scheduler, until) }
 
+// Over says that the world ended before its time: what it shows means nothing.
+func (w *World) Over() bool { return w.runtime.Over() }
+
 // Close ends all processes. The world cannot be used afterwards.
 func (w *World) Close() { w.Cluster.Close() }
 

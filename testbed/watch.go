@@ -344,7 +344,7 @@ func (w *World) Settle() {
 	patient := len(w.watch.lasting("")) > 0 || w.ha != nil
 	deadline := w.now() + settle
 	w.Heal()
-	for healed := w.now(); w.now() < deadline; {
+	for healed := w.now(); w.now() < deadline && !w.Over(); {
 		if w.boots() {
 			healed = w.now() // a host that boots writes nothing yet
 		} else if min(w.QuietFor(), w.now()-healed) >= 60*time.Second {
@@ -359,7 +359,7 @@ func (w *World) Settle() {
 	}
 	before := w.watch.writes
 	w.Run(w.now() + quietFor)
-	for ; patient && w.watch.writes != before && w.now() < deadline; w.Run(w.now() + quietFor) {
+	for ; patient && w.watch.writes != before && w.now() < deadline && !w.Over(); w.Run(w.now() + quietFor) {
 		before = w.watch.writes
 	}
 	if after := w.watch.writes; after != before {

@@ -151,13 +151,13 @@ func order(ctx context.Context, socket, path, text string) error {
 func newFault() *cobra.Command {
 	return ordering("fault", "FAULT [KEY=VALUE]...", "/fault", "Let something go wrong in the fleet that is up",
 		"The faults are those of scenarios; for=5m ends one by itself, adit heal ends all:", testbed.FaultHelp(),
-		"  adit fault host.power-off on=node001\n  adit fault link.cut on=node002 link=management for=2m\n  adit fault qemu.crash vm=vm-3")
+		"  adit fault host.power-off on=node-a001\n  adit fault net.cut on=node-b001 link=management for=2m\n  adit fault qemu.crash vm=vm-3")
 }
 
 func newDo() *cobra.Command {
 	return ordering("do", "ACTION [KEY=VALUE]...", "/do", "Do in the fleet that is up what a person would",
 		"The actions are those of scenarios:", testbed.ActionHelp(),
-		"  adit do maintenance.start on=node001 reason=firmware\n  adit do vm.migrate vm=vm-3 to=node002")
+		"  adit do maintenance.start on=node-a001 reason=firmware\n  adit do vm.migrate vm=vm-3 to=node-b001")
 }
 
 // ordering is a command that sends its words.

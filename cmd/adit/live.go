@@ -43,7 +43,7 @@ func apiServer(ctx context.Context, f runFlags) (*rest.Config, func() error, err
 		if err == nil {
 			err = live.IsFree(ctx, config)
 		}
-		return config, func() error { return live.Clean(ctx, config) }, err
+		return config, func() error { return live.Clean(context.WithoutCancel(ctx), config) }, err
 	}
 	c, err := controlplane.Start(ctx, controlplane.Options{})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -286,8 +287,8 @@ func typed(c *cobra.Command, args []string) string {
 
 // playAll plays the jobs, some at once, and returns their records in the
 // jobs' order. done is called for each in that order too. An interrupt ends it
-// at once: the runs under way are left behind, and those that are done are
-// returned.
+// at once: the runs under way are left behind, but for those on a real API server,
+// which are ended and cleaned up after; those that are done are returned.
 func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts <-chan os.Signal) (records []reports.Record, interrupted bool) {
 	type result struct {
 		i      int
@@ -302,20 +303,27 @@ func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts 
 		// only costs hand-overs.
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(at))
 	}
-	results := make(chan result)
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	results := make(chan result, len(jobs)) // Nobody waits for who listens no more.
 	var next atomic.Int64
+	var workers sync.WaitGroup
 	for range at {
-		go func() {
+		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(jobs); i = int(next.Add(1)) - 1 {
-				results <- result{i, play(jobs[i], f, at)}
+				results <- result{i, play(ctx, jobs[i], f, at)}
 			}
-		}()
+		})
 	}
 	early := map[int]reports.Record{} // done before one that was begun earlier
 	for len(records) < len(jobs) {
 		select {
 		case <-interrupts:
 			next.Store(int64(len(jobs)))
+			if f.live() { // What it made in somebody's cluster has to go.
+				end()
+				workers.Wait()
+			}
 			return records, true
 		case r := <-results:
 			early[r.i] = r.record
@@ -329,10 +337,10 @@ func playAll(jobs []job, f runFlags, done func(int, reports.Record), interrupts 
 	return records, false
 }
 
-func play(j job, f runFlags, share int) reports.Record {
+func play(ctx context.Context, j job, f runFlags, share int) reports.Record {
 	j.options.Share = share
 	if j.options.Live != nil {
-		return playLive(context.Background(), j, f)
+		return playLive(ctx, j, f)
 	}
 	j.options.KeepNotes = f.verify
 	first := j.scenario.Run(j.options)

@@ -55,8 +55,8 @@ adit down. kubectl works on it as on any cluster:
 
 and in another terminal things go wrong:
 
-  adit fault host.power-off on=node003      see adit fault --help
-  adit do maintenance.start on=node004      see adit do --help
+  adit fault host.power-off on=node-a003    see adit fault --help
+  adit do maintenance.start on=node-b001    see adit do --help
   adit heal
 
 With the name of a scenario or its file the fleet and the VMs are that
