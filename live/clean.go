@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,20 +69,80 @@ func Clean(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	// An API server that is told to forget a kind before it serves it may fail to
+	// list its objects, and then tries again more and more seldom.
+	for _, o := range ours {
+		if !until(ctx, func() bool { return gone(ctx, api, o) || served(ctx, api, o) }) {
+			return fmt.Errorf("%s is there and not served%s", named(o), conditions(o))
+		}
+	}
 	for _, o := range slices.Concat(rights, ours) {
 		if err := api.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete %s: %w", named(o), err)
 		}
 	}
 	for _, o := range ours {
-		err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cleanLimit, true, func(ctx context.Context) (bool, error) {
-			return apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(o), o)), nil
-		})
-		if err != nil {
-			return fmt.Errorf("%s was deleted and is still there: %w", named(o), err)
+		if !until(ctx, func() bool { release(ctx, api, o); return gone(ctx, api, o) }) {
+			return fmt.Errorf("%s was deleted and is still there%s", named(o), conditions(o))
 		}
 	}
 	return nil
+}
+
+// until asks again and again, and says whether it was told yes in time.
+func until(ctx context.Context, ask func() bool) bool {
+	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cleanLimit, true, func(context.Context) (bool, error) {
+		return ask(), nil
+	}) == nil
+}
+
+func gone(ctx context.Context, api client.Client, o client.Object) bool {
+	return apierrors.IsNotFound(api.Get(ctx, client.ObjectKeyFromObject(o), o))
+}
+
+// served says whether the objects that o defines, if it is a definition, can be
+// asked for.
+func served(ctx context.Context, api client.Client, o client.Object) bool {
+	list := objectsOf(o)
+	return list == nil || api.List(ctx, list, client.Limit(1)) == nil
+}
+
+// release takes the finalizers off all objects that o defines: those who would
+// have are gone with the world.
+func release(ctx context.Context, api client.Client, o client.Object) {
+	list := objectsOf(o)
+	if list == nil || api.List(ctx, list) != nil {
+		return // No more served: there are none.
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; len(o.Finalizers) > 0 {
+			before := o.DeepCopy()
+			o.Finalizers = nil
+			_ = api.Patch(ctx, o, client.MergeFrom(before)) // refused: the next time
+		}
+	}
+}
+
+// objectsOf is an empty list of the kind that o defines, nil if it defines none.
+func objectsOf(o client.Object) *metav1.PartialObjectMetadataList {
+	d, defines := o.(*apiextensionsv1.CustomResourceDefinition)
+	if !defines || len(d.Spec.Versions) == 0 {
+		return nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: d.Spec.Group, Version: d.Spec.Versions[0].Name, Kind: d.Spec.Names.ListKind})
+	return list
+}
+
+// conditions are what a definition that does not go says of itself.
+func conditions(o client.Object) string {
+	var text strings.Builder
+	if d, defines := o.(*apiextensionsv1.CustomResourceDefinition); defines {
+		for _, c := range d.Status.Conditions {
+			fmt.Fprintf(&text, "; %s %s (%s): %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return text.String()
 }
 
 // belongings are the objects that all others of a world live in.

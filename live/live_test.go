@@ -98,7 +98,8 @@ expect:
 	g.Expect(r.Violations[0].Rule).To(ContainSubstring("node002"))
 }
 
-// TestAClusterIsLeftAsItWas plays where a control plane is there already.
+// TestAClusterIsLeftAsItWas plays where a control plane is there already. The VM
+// that still runs has a finalizer.
 func TestAClusterIsLeftAsItWas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT RUN, for -short: a world in a cluster of somebody's")
@@ -111,7 +112,7 @@ func TestAClusterIsLeftAsItWas(t *testing.T) {
 	config := plane.Config()
 	g.Expect(live.IsFree(ctx, config)).To(Succeed())
 
-	s, err := scenarios.Parse("short", []byte("about: a short one\nfor: 30s\nfleet: [{name: node, count: 2}]\nexpect: [{end: 'hosts.all(h, h.ready)'}]\n"), nil)
+	s, err := scenarios.Parse("short", []byte("about: a short one\nfor: 30s\nfleet: [{name: node, count: 2}]\nworkload: [{name: vm, count: 1, cpus: 1, memory: 1Gi}]\nexpect: [{end: 'vm[\"vm-1\"].running'}]\n"), nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	runtime, err := live.New(ctx, live.Options{Config: config, Speed: 10})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"k8s.io/client-go/rest"
 
@@ -25,8 +26,12 @@ func playLive(ctx context.Context, j job, f runFlags) (r reports.Record) {
 		return notRun(err.Error())
 	}
 	defer func() {
-		if err := stop(); err != nil && r.Verdict == "pass" {
-			r = notRun(err.Error())
+		if err := stop(); err != nil {
+			// Of a run that was interrupted, nobody reads the record.
+			fmt.Fprintln(os.Stderr, "adit: clean up:", err)
+			if r.Verdict == "pass" {
+				r = notRun(err.Error())
+			}
 		}
 	}()
 	j.options.Live.Runtime, err = live.New(ctx, live.Options{Config: config, Speed: f.speed})

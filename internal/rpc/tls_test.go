@@ -41,6 +41,7 @@ func TestWhoMayReportForWhichHost(t *testing.T) {
 		{name: "to no host that plays the service", server: rpctest.Leaf{DNSNames: []string{"node2"}}, client: rpctest.Leaf{CommonName: "node1"}, host: "node1", code: codes.Unavailable, says: "not " + serviceName},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel() // A refusal takes all of the time that a report has.
 			if len(test.server.DNSNames) == 0 {
 				test.server.DNSNames = []string{serviceName}
 			}
@@ -57,7 +58,7 @@ func TestWhoMayReportForWhichHost(t *testing.T) {
 			serverFiles.Authority, clientFiles.Authority = believed, believed
 			s := &service{}
 			address, _ := serve(t, rpc.ServerOptions{Service: s, Files: serverFiles})
-			c := client(t, rpc.ClientOptions{Addresses: []string{address}, ServerName: serviceName, Files: clientFiles, Timeout: time.Second})
+			c := client(t, rpc.ClientOptions{Addresses: []string{address}, ServerName: serviceName, Files: clientFiles, Timeout: 3 * time.Second})
 			err := report(c, test.host)
 			if got := codeOf(err); got != test.code {
 				t.Errorf("%s: %v", got, err)
